@@ -1,30 +1,31 @@
-"""The error vocabulary of every door: each kind has one errno, one HTTP status and one exit status.
+"""The error vocabulary: each kind has one errno, one HTTP status and one exit status.
 
-======================  ===============  ==========  ====  ====  =============================================
+======================  ===============  ==========  ====  ====  ===================================
 class                   kind             errno       HTTP  exit  meaning
-======================  ===============  ==========  ====  ====  =============================================
+======================  ===============  ==========  ====  ====  ===================================
 `NotFound`              not_found        ENOENT      404   3     no entry has that name
-`AlreadyExists`         already_exists   EEXIST      409   4     an entry has that name, and may not be replaced
+`AlreadyExists`         already_exists   EEXIST      409   4     an entry has that name already
 `IsADirectory`          is_a_directory   EISDIR      400   5     a file was asked for
 `NotADirectory`         not_a_directory  ENOTDIR     404   6     a directory was asked for
-`InvalidPath`           invalid_path     EINVAL      403   7     not a path, or one that leaves the workspace
-`LinkRefused`           link_refused     ELOOP       403   8     a symbolic link stands on the path
+`InvalidPath`           invalid_path     EINVAL      403   7     no path, or outside the workspace
+`LinkRefused`           link_refused     ELOOP       403   8     a symbolic link is on the path
 `SpecialFileRefused`    special_file     ENXIO       403   9     a FIFO, socket or device
 `PermissionDenied`      permission       EACCES      403   10    the system refuses it
 `ReadOnly`              read_only        EROFS       403   11    this view cannot be written
 `TooLarge`              too_large        EFBIG       413   12    over a limit
-`NoSpace`               no_space         ENOSPC      507   13    disk or quota is full
-`Changed`               changed          ESTALE      412   14    not what it was when it was read (ETag)
+`NoSpace`               no_space         ENOSPC      507   13    the disk or the quota is full
+`Changed`               changed          ESTALE      412   14    not what was read before (ETag)
 `Busy`                  busy             EBUSY       423   15    in use; later it may work
 `NotEmpty`              not_empty        ENOTEMPTY   409   16    a directory still has entries
-`Unavailable`           unavailable      ENODEV      503   17    a part of the system is missing (FUSE, a kernel call)
+`Unavailable`           unavailable      ENODEV      503   17    the system lacks a part (FUSE)
 `StorageFailure`        io               EIO         500   18    the storage or the machine failed
-`InvalidName`           invalid_name     EINVAL      400   19    not a user id, scope id or skill slug
-======================  ===============  ==========  ====  ====  =============================================
+`InvalidName`           invalid_name     EINVAL      400   19    no uid, scope id or skill slug
+======================  ===============  ==========  ====  ====  ===================================
 
-Exit status 0 is success, 1 is "findings" of a check, 2 is wrong usage of a command.
+Exit status 0 is success, 1 is "findings" of a check, 2 is wrong usage of a command. 404 for a path
+through a file, as for a missing one: a path that leads nowhere tells no more than that.
 
-A message names what the caller named (a virtual path, a scope path, a uid) and never a path of the host.
+A message names what the caller named (a virtual path, a scope path, a uid), never a host path.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ from vfs.printable import one_line, printable, reference
 class VfsError(Exception):
     """Base of every error that a door reports; only its subclasses are raised.
 
-    `str()` is one line, ``message; fix``, that is safe on a terminal. Names inside a message go through
-    `vfs.printable.printable` first, so that they stay exact.
+    `str()` is one line, ``message; fix``, that is safe on a terminal. Names inside a message go
+    through `vfs.printable.printable` first, so that they stay exact.
     """
 
     kind: ClassVar[str]
@@ -72,7 +73,8 @@ class VfsError(Exception):
     def to_json(self) -> dict[str, str | None]:
         """Return ``{"error": kind, "message": …, "fix": …|None, "path": printable|None}``.
 
-        A path that the printable form has to escape comes with ``"path_bytes"``, the base64url of its bytes.
+        A path that the printable form has to escape comes with ``"path_bytes"``, the base64url of
+        its bytes.
         """
         answer = {
             "error": self.kind,
@@ -213,7 +215,7 @@ class NotEmpty(VfsError):
 
 
 class Unavailable(VfsError):
-    """A part of the system that this needs is missing: FUSE, a kernel call, a filesystem feature."""
+    """The system lacks a part that this needs: FUSE, a kernel call, a filesystem's feature."""
 
     kind = "unavailable"
     errno = errno.ENODEV
@@ -298,9 +300,9 @@ _CAUSES: dict[int, _Cause] = {
 def from_oserror(exc: OSError, *, path: str | bytes | None = None, action: str) -> VfsError:
     """Return the error of `exc`'s kind, to be raised ``from exc``.
 
-    `action` is what was tried, as a verb: ``read``, ``make the directory``. `path` is the virtual or scope
-    path that the caller named; the host paths and the text inside `exc` are not used. An errno without a
-    kind of its own becomes `StorageFailure`.
+    `action` is what was tried, as a verb: ``read``, ``make the directory``. `path` is the virtual
+    or scope path that the caller named; the host paths and the text inside `exc` are not used. An
+    errno without a kind of its own becomes `StorageFailure`.
     """
     number = exc.errno or 0
     cause = _CAUSES.get(number)
