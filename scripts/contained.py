@@ -25,7 +25,7 @@ from types import FrameType
 PR_SET_CHILD_SUBREAPER = 36  # include/uapi/linux/prctl.h
 
 # What a process that was told to end needs to unmount and leave, on a busy machine.
-GRACE_SECONDS = 10.0
+GRACE_SECONDS = 5.0
 
 
 def adopt_orphans() -> None:
