@@ -6,12 +6,13 @@ import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
+Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture
@@ -23,7 +24,7 @@ def root() -> Path:
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
     """The project's scripts and settings, in a folder whose name is easily quoted wrongly."""
-    project = tmp_path / "a copy's $HOME"
+    project = tmp_path / "a copy's folder"
     project.mkdir()
     for name in ("pyproject.toml", "constraints.txt", "LICENSE"):
         shutil.copy(ROOT / name, project)
@@ -35,8 +36,8 @@ def copy(tmp_path: Path) -> Path:
 def run() -> Run:
     """Run a command to its end with no stdin and return what it printed, as text."""
 
-    def run(*command: str | Path, **options: object) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(  # type: ignore[call-overload, no-any-return]
+    def run(*command: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, **options
         )
 

@@ -96,7 +96,7 @@ def test_quick_leaves_out_slow_tests_and_the_second_run(project):
 def test_arguments_choose_tests_in_both_runs(project):
     assert outcome(project("-k", "opens")) == (0, "2 passed, 0 failed", [])
     assert outcome(project("tests/cli/test_other.py")) == (0, "2 passed, 0 failed", [])
-    assert outcome(project("-k", "no such test")) == (1, "0 passed, 0 failed", ["tests"])
+    assert outcome(project("-k", "missing")) == (1, "0 passed, 0 failed", ["tests"])
 
 
 def test_a_process_left_behind_fails_the_whole(project, copy):
