@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from vfs.beneath import Directory
 from vfs.errors import VfsError
 from vfs.naming import safe_uid
-from vfs.workspace import Storage
+
+if TYPE_CHECKING:
+    from vfs.workspace import Storage
 
 USER_DATA = b"user-data"
 SKILLS = b"skills"
