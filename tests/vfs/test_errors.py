@@ -7,6 +7,7 @@ import inspect
 import os
 import pickle
 import re
+from pathlib import Path
 
 import pytest
 
@@ -76,6 +77,15 @@ def test_the_documented_table_is_the_real_one() -> None:
         for name, kind, code, status, exit_status in rows
     } == TABLE
     assert len(rows) == len(TABLE)
+
+
+def test_the_handbook_has_the_same_table() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "names.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)` \| (E\w+) \| (\d+) \| (\d+) \|$", text, re.MULTILINE)
+    assert [
+        (kind, getattr(errno, code), int(status), int(exit_status))
+        for kind, code, status, exit_status in rows
+    ] == list(TABLE.values())
 
 
 def test_a_kind_and_an_exit_status_name_one_error_each() -> None:
