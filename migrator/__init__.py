@@ -1,1 +1,1 @@
-"""Brings a storage from an old layout to the present one, once, in downtime. Not built yet in this version."""
+"""Brings a storage from an old layout to the present one, once, in downtime. Not built yet."""

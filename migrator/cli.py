@@ -1,4 +1,4 @@
-"""Placeholder of the `migrator` command: says that this part is not built yet, and does nothing."""
+"""Placeholder of the `migrator` command: says that this part is not built yet."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Starts and watches the runtimes that work in a workspace. Not built yet in this version."""
+"""Starts and watches the runtimes that work in a workspace. Not built yet."""

@@ -1,4 +1,4 @@
-"""Placeholder of the `provisioner` command: says that this part is not built yet, and does nothing."""
+"""Placeholder of the `provisioner` command: says that this part is not built yet."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ def test_asks_apt_once_for_what_the_use_needs(copy, run, bare, arguments, more):
     assert packages == COMMON + more
 
     assert result.returncode == 1
-    assert "Run as root" in result.stderr
+    assert "run as root: apt-get install" in result.stderr
     assert snapshot(copy) == before
 
 
