@@ -26,7 +26,7 @@ def copy(tmp_path: Path) -> Path:
     """The project's scripts and settings, in a folder whose name is easily quoted wrongly."""
     project = tmp_path / "a copy's folder"
     project.mkdir()
-    for name in ("pyproject.toml", "constraints.txt", "LICENSE"):
+    for name in ("pyproject.toml", "constraints.txt", "LICENSE", "README.md"):
         shutil.copy(ROOT / name, project)
     shutil.copytree(ROOT / "scripts", project / "scripts")
     return project
