@@ -174,7 +174,7 @@ def _read(dirfd: int, name: str) -> _Content | None:
         fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=dirfd)
         with open(fd, "rb") as file:
             return _Content(**json.loads(file.read(_RECORD_BYTES)))
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError, TypeError, RecursionError):
         return None
 
 

@@ -67,6 +67,8 @@ def at(point: bytes) -> Mount | None:
 
 def topmost(table: list[Mount], point: bytes) -> Mount | None:
     """`at`, in a table that was read before."""
+    if not point.startswith(b"/"):
+        raise ValueError("a mountpoint is an absolute path")
     known = {mount.id for mount in table}
     # Beneath 0: what stands on a mount out of sight, as the root does (or on itself: rootfs).
     standing = {
