@@ -35,6 +35,8 @@ class Opened(NamedTuple):
     """The handle: the host's descriptor itself."""
     keep_cache: bool
     """Whether pages that the kernel holds of the file are still those of its bytes."""
+    is_first: bool
+    """Whether the kernel cannot hold any page of the file yet."""
     size: int
     """Bytes."""
     writable: bool

@@ -5,16 +5,20 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 
 from vfs.mount.nodes import Node
 
-_DOTS = (b".", b"..")
-_WINDOW = 16384
-"""Names kept for a reader that steps back; more than one reply holds (1 MiB of 64-byte entries)."""
-
 Item = tuple[bytes, int, int]
-"""Name, inode number, type bits of the mode (0 where the file system does not tell)."""
+"""Name, inode number (0 where there is none), type bits of the mode."""
+
+_DOTS: tuple[Item, ...] = ((b".", 0, stat.S_IFDIR), (b"..", 0, stat.S_IFDIR))
+
+_BATCH = 128
+"""Names read at once: about what one reply of the kernel's usual size holds with attributes."""
+
+_KEPT = 16384
+"""Names kept for a reader that steps back: more than one reply holds (1 MiB of 64-byte entries)."""
 
 
 class Listing:
@@ -32,8 +36,8 @@ class Listing:
         """The directory; None for a branch."""
         self._visible = visible
         self._links = links
-        self._names: Sequence[bytes] | None = None
-        self._source: Iterator[Item] | None = None
+        self._names: Sequence[bytes] = ()
+        self._source: Iterator[Item] = iter(())
         self._kept: list[Item] = []
         self._kept_from = 0
 
@@ -44,62 +48,52 @@ class Listing:
         listing._names = names
         return listing
 
+    def batch(self, offset: int) -> list[Item]:
+        """Some names after `offset`, at least one unless it is the end."""
+        end = self._kept_from + len(self._kept)
+        if offset == 0 or offset < self._kept_from:
+            self._source = self._scan()
+            self._kept = []
+            self._kept_from = end = 0
+        if offset < end:
+            return self._kept[offset - self._kept_from :]
+        if offset > end:
+            self._kept = []
+            self._kept_from = end + sum(1 for _ in islice(self._source, offset - end))
+        elif len(self._kept) > _KEPT:
+            del self._kept[: -_KEPT // 2]
+            self._kept_from = end - len(self._kept)
+        batch = list(islice(self._source, _BATCH))
+        self._kept += batch
+        return batch
+
     def _scan(self) -> Iterator[Item]:
-        for name in _DOTS:
-            yield name, 0, stat.S_IFDIR
-        if self._names is not None:
-            for name in self._names:
-                yield name, 0, stat.S_IFDIR
-            return
+        if self.fd < 0:
+            return chain(_DOTS, ((name, 0, stat.S_IFDIR) for name in self._names))
         os.lseek(self.fd, 0, os.SEEK_SET)
+        return chain(_DOTS, self._entries())
+
+    def _entries(self) -> Iterator[Item]:
         with os.scandir(self.fd) as entries:
             for entry in entries:
-                is_link = entry.is_symlink()
-                if is_link and not self._links:
-                    continue
                 name = os.fsencode(entry.name)
                 if self._visible is not None and name not in self._visible:
                     continue
-                if is_link:
-                    kind = stat.S_IFLNK
+                if entry.is_file(follow_symlinks=False):
+                    kind = stat.S_IFREG
                 elif entry.is_dir(follow_symlinks=False):
                     kind = stat.S_IFDIR
-                elif entry.is_file(follow_symlinks=False):
-                    kind = stat.S_IFREG
+                elif entry.is_symlink():
+                    if not self._links:
+                        continue
+                    kind = stat.S_IFLNK
                 else:
                     kind = stat.S_IFSOCK
                 yield name, entry.inode(), kind
 
-    def items(self, offset: int) -> Iterator[tuple[int, Item]]:
-        """The names after `offset`, each with the offset that comes after it."""
-        end = self._kept_from + len(self._kept)
-        if self._source is None or offset < self._kept_from or offset == 0:
-            self._source = self._scan()
-            self._kept = []
-            self._kept_from = end = 0
-        if offset > end:
-            skipped = sum(1 for _ in islice(self._source, offset - end))
-            self._kept = []
-            self._kept_from = end + skipped
-            if self._kept_from < offset:
-                return
-        else:
-            again = self._kept[offset - self._kept_from :]
-            self._kept = again
-            self._kept_from = offset
-            for position, item in enumerate(list(again), offset + 1):
-                yield position, item
-        for item in self._source:
-            self._kept.append(item)
-            if len(self._kept) > _WINDOW:
-                del self._kept[: _WINDOW // 2]
-                self._kept_from += _WINDOW // 2
-            yield self._kept_from + len(self._kept), item
-
     def close(self) -> None:
         """Closes the directory."""
-        if isinstance(self._source, Iterator):
-            self._source = None
+        self._source = iter(())
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1

@@ -81,6 +81,14 @@ class Node:
             and status.mode & 0o170000 == self.kind
         )
 
+    def is_file(self, status: os.stat_result) -> bool:
+        """Whether the status of an open descriptor is of this very inode."""
+        return (
+            status.st_ino == self.ino
+            and status.st_dev == os.makedev(*self.device)
+            and stat.S_IFMT(status.st_mode) == self.kind
+        )
+
 
 class NodeTable:
     """All nodes of one mount."""

@@ -52,6 +52,8 @@ class Options:
     """The owner given to what root makes here; None: left to the file system."""
     max_descriptors: int = 4096
     """Directories kept open at once."""
+    sealed: bool = False
+    """Whether the view's roots are on mounts that open no device and follow no link."""
 
 
 class Operations(FileIO):
@@ -359,7 +361,7 @@ class Operations(FileIO):
             except OSError as exc:
                 if exc.errno not in (errno.EINVAL, errno.EBADF):
                     raise
-        fd = self._open_inode(node, os.O_WRONLY)
+        fd, _ = self._open_inode(node, os.O_WRONLY)
         try:
             os.ftruncate(fd, size)
         finally:
@@ -367,38 +369,53 @@ class Operations(FileIO):
 
     # Files.
 
-    def _open_inode(self, node: Node, flags: int) -> int:
+    def _open_inode(self, node: Node, flags: int) -> tuple[int, os.stat_result]:
         """Opens the very inode of a regular file; ESTALE when its name leads elsewhere now."""
         if node.kind == stat.S_IFDIR:
             raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
         beneath.refuse_type(node.kind)
+        fd = self._open_by_name(node, flags)
+        status = os.fstat(fd)
         try:
-            dirfd, name, status = self._nodes.find(node)
+            if not node.is_file(status):
+                raise stale()
+            if flags & os.O_ACCMODE != os.O_RDONLY:
+                self._allow_write(status)
+                if status.st_mode & _SETID:
+                    # Writing as root would leave the bits on the new content.
+                    os.fchmod(fd, stat.S_IMODE(status.st_mode) & ~_SETID)
+        except OSError:
+            os.close(fd)
+            raise
+        return fd, status
+
+    def _open_by_name(self, node: Node, flags: int) -> int:
+        """Opens what a node's name leads to; the caller sees whether it is the node."""
+        flags |= os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        if self._options.sealed and not node.others and node.parent is not None:
+            # Nothing that is met here can act on being opened, so the type need not be seen first.
+            try:
+                return os.open(node.name, flags, dir_fd=self._nodes.dirfd(node.parent))
+            except OSError as exc:
+                if exc.errno not in (errno.ENOENT, errno.ELOOP, errno.ENXIO, errno.ENOTDIR):
+                    raise
+        try:
+            dirfd, name, _ = self._nodes.find(node)
         except OSError as exc:
             if exc.errno != errno.ESTALE or not node.handles:
                 raise
             return beneath.reopen(node.handles[-1], flags)
-        if flags & os.O_ACCMODE != os.O_RDONLY:
-            self._allow_write(status)
-        fd = os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=dirfd)
-        opened = os.fstat(fd)
-        if opened.st_ino != node.ino or stat.S_IFMT(opened.st_mode) != node.kind:
-            os.close(fd)
-            raise stale()
-        if flags & os.O_ACCMODE != os.O_RDONLY and opened.st_mode & _SETID:
-            # Writing as root would leave the bits on the new content.
-            os.fchmod(fd, stat.S_IMODE(opened.st_mode) & ~_SETID)
-        return fd
+        return os.open(name, flags, dir_fd=dirfd)
 
-    def _allow_write(self, status: Status) -> None:
+    def _allow_write(self, status: os.stat_result) -> None:
         """EPERM for a hard link of somebody else's file: whoever planted it, it is not written.
 
         Where owners are kept, other users write here too, and only root's files are protected.
         """
         made = self._options.made_owner
-        if made is None or status.nlink == 1 or status.uid == made[0]:
+        if made is None or status.st_nlink <= 1 or status.st_uid == made[0]:
             return
-        if self._options.shown_owner is not None or status.uid == 0:
+        if self._options.shown_owner is not None or status.st_uid == 0:
             raise OSError(errno.EPERM, os.strerror(errno.EPERM))
 
     def open(self, node_id: int, flags: int) -> Opened:
@@ -408,23 +425,20 @@ class Operations(FileIO):
         if writable and (node.export is None or not node.export.writable):
             raise OSError(errno.EROFS, os.strerror(errno.EROFS))
         # O_APPEND is the kernel's to do: it sends offsets.
-        fd = self._open_inode(node, flags & os.O_ACCMODE)
+        fd, status = self._open_inode(node, flags & os.O_ACCMODE)
         if flags & os.O_TRUNC:
             try:
                 os.ftruncate(fd, 0)
             except OSError:
                 os.close(fd)
                 raise
-        return self._opened(node, fd, writable)
-
-    def _opened(self, node: Node, fd: int, writable: bool) -> Opened:
-        status = os.fstat(fd)
+            status = os.fstat(fd)
         stamp = (status.st_mtime_ns, status.st_ctime_ns, status.st_size)
-        keep = node.stamp == stamp
+        known = node.stamp
         node.stamp = stamp
         self._handles[fd] = node
         self._nodes.opened(node, fd)
-        return Opened(fd, keep, status.st_size, writable)
+        return Opened(fd, known == stamp, known is None, status.st_size, writable)
 
     def create(
         self, parent_id: int, name: bytes, mode: int, flags: int, caller: Caller
@@ -450,7 +464,7 @@ class Operations(FileIO):
         self._handles[fd] = node
         self._nodes.opened(node, fd)
         node.stamp = None
-        return Opened(fd, False, 0, access != os.O_RDONLY), self._entry(node, status)
+        return Opened(fd, False, False, 0, access != os.O_RDONLY), self._entry(node, status)
 
     def release(self, fh: int) -> None:
         """Closes an open file."""
@@ -488,22 +502,26 @@ class Operations(FileIO):
         """
         listing = self._listings[handle]
         node = listing.node
-        branch = node is None
-        for position, (name, ino, kind) in listing.items(offset):
-            dots = position <= 2
-            if dots or branch or not plus:
-                yield DirectoryEntry(name, position, ino or 1, kind >> 12, None, None, dots)
-                continue
-            assert node is not None
-            try:
-                status = self._look_in(node, listing.fd, name)
-            except OSError:
-                continue
-            number = self._nodes.number(status)
-            attributes = self._attributes(status, number, self._keeps_mode(node))
-            yield DirectoryEntry(
-                name, position, number, (attributes[9] & 0o170000) >> 12, attributes, status, False
-            )
+        look = self._look_in
+        fd = listing.fd
+        writable = node is not None and self._keeps_mode(node)
+        while batch := listing.batch(offset):
+            for name, ino, kind in batch:
+                offset += 1
+                if not plus or offset <= 2 or node is None:
+                    yield DirectoryEntry(
+                        name, offset, ino or 1, kind >> 12, None, None, offset <= 2
+                    )
+                    continue
+                try:
+                    status = look(node, fd, name)
+                except OSError:
+                    continue
+                number = self._nodes.number(status)
+                attributes = self._attributes(status, number, writable)
+                yield DirectoryEntry(
+                    name, offset, number, attributes[9] >> 12, attributes, status, False
+                )
 
     def adopt(self, handle: int, entry: DirectoryEntry) -> None:
         """Counts one lookup of an entry that was given to the kernel with its attributes."""
