@@ -18,13 +18,22 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
 from vfs import linux
 from vfs.beneath import mount_id
-from vfs.errors import Busy, NotFound, PermissionDenied, Unavailable, VfsError, from_oserror
+from vfs.errors import (
+    Busy,
+    NotADirectory,
+    NotFound,
+    PermissionDenied,
+    Unavailable,
+    VfsError,
+    from_oserror,
+)
 from vfs.mount import mountapi, namespaces, table
 from vfs.mount.table import Mount
 from vfs.printable import printable
@@ -97,6 +106,8 @@ def attach(view: View, mountpoint_fd: int, *, owner: tuple[int, int] | None) -> 
     they are on the disk. Raises PermissionDenied or Unavailable if this engine cannot serve it
     (`supports` says why), NotADirectory for a mountpoint that is none, NotFound for a deleted one.
     """
+    if not stat.S_ISDIR(os.fstat(mountpoint_fd).st_mode):
+        raise NotADirectory("the mountpoint is not a directory", fix="name an empty directory")
     with ExitStack() as stack:
         try:
             tree = _build(stack, view, owner)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import struct
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,6 +20,8 @@ from vfs.mount import mountapi
 
 CHILD_SECONDS = 30.0
 """How long a child may take before it is given up; it takes 50 ms on an idle machine."""
+
+_FD = struct.Struct("i")
 
 
 def userns_idmap(host_uid: int, host_gid: int, shown_uid: int, shown_gid: int) -> int:
@@ -78,11 +81,15 @@ def _child(task: str, *arguments: str, keep: Sequence[int] = ()) -> Iterator[tup
 def _receive(connection: socket.socket) -> int:
     connection.settimeout(CHILD_SECONDS)
     try:
-        message, fds, _, _ = socket.recv_fds(connection, 16, 1, socket.MSG_CMSG_CLOEXEC)
+        # Not socket.recv_fds: it drops its flags, and the descriptor would be inherited.
+        message, passed, _, _ = connection.recvmsg(
+            16, socket.CMSG_LEN(_FD.size), socket.MSG_CMSG_CLOEXEC
+        )
     except TimeoutError:
         raise OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT)) from None
-    if fds:
-        return fds[0]
+    for _level, _type, content in passed:
+        fd: int = _FD.unpack(content)[0]
+        return fd
     number = int(message) if message else errno.EIO  # no message: it was killed
     raise OSError(number, os.strerror(number))
 
