@@ -367,44 +367,56 @@ def test_no_mount_below_is_in_the_view(scene: Scene, shared: bool, view: str) ->
     assert [mount.propagation for mount in here] == [()] * (3 if view == "namespace" else 1)
 
 
-def test_a_mount_made_while_the_directory_is_cloned_is_not_in_the_view(
+def test_no_mount_gets_into_a_clone_at_any_time(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (scene.user_data / "m").mkdir()
+    """While it is being made, while it is detached, and when it is attached as it is."""
+    times = ("cloned", "detached", "attached")
+    for time in times:
+        (scene.user_data / time).mkdir()
     scene.share()
-    real, clones = mountapi.mount_setattr, []
-
-    def mount_between(fd: int, *args: object, **kwargs: object) -> None:
-        if not clones:
-            mountapi.mount(b"x", bytes(scene.user_data / "m"), b"tmpfs", 0, b"size=4k")
-            (scene.user_data / "m" / "secret").touch()
-        clones.append(fd)
-        real(fd, *args, **kwargs)  # type: ignore[arg-type]
-
-    view = scene.workdir()
-    monkeypatch.setattr(mountapi, "mount_setattr", mount_between)
-    clone = mountapi.clone_private(view.directories[0], read_only=True)
-    try:
-        assert os.listdir(f"/proc/self/fd/{clone}/m") == []
-    finally:
-        os.close(clone)
-    assert len(clones) == 2
-
-
-def test_a_directory_in_which_mounts_never_stop_is_busy(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    (scene.top / "private").mkdir()
+    scene.bind(scene.top / "private", scene.top / "private")
+    mountapi.mount(b"", bytes(scene.top / "private"), b"", mountapi.MS_PRIVATE, b"")
+    (scene.top / "private" / "mountpoint").mkdir()
     real = mountapi.mount_setattr
 
-    def mount_between(fd: int, *args: object, **kwargs: object) -> None:
+    def mount_before(fd: int, *args: object, **kwargs: object) -> None:
+        scene.bind(scene.skills, scene.user_data / "cloned")
         real(fd, *args, **kwargs)  # type: ignore[arg-type]
-        scene.bind(scene.skills, scene.user_data)
-        mountapi.umount(bytes(scene.user_data))
 
-    monkeypatch.setattr(mountapi, "mount_setattr", mount_between)
-    assert kernel.supports(scene.workdir(), None) == (
-        "the kernel engine cannot clone the directory (EBUSY)"
-    )
+    monkeypatch.setattr(mountapi, "mount_setattr", mount_before)
+    clone = mountapi.clone_private(scene.hold(scene.user_data), read_only=True)
+    scene.bind(scene.skills, scene.user_data / "detached")
+    mountapi.move_mount(clone, b"", scene.hold(scene.top / "private" / "mountpoint"), b"")
+    os.close(clone)
+    scene.bind(scene.skills, scene.user_data / "attached")
+    folders = (scene.user_data, scene.top / "private" / "mountpoint")
+    assert [[os.listdir(folder / time) for time in times] for folder in folders] == [
+        [["SKILL.md"]] * 3,
+        [[]] * 3,
+    ]
+
+
+def test_where_the_root_is_shared_nothing_else_is_mounted(scene: Scene) -> None:
+    code = """if True:
+        import os, sys
+        from vfs.mount import kernel, mountapi, table
+        mountapi.unshare(mountapi.CLONE_NEWNS)
+        for flag in (mountapi.MS_PRIVATE, mountapi.MS_SHARED):
+            mountapi.mount(b"", b"/", b"", mountapi.MS_REC | flag, b"")
+        user_data, skills, mountpoint = (os.open(path, os.O_PATH) for path in sys.argv[1:])
+        before = table.mounts()
+        kernel.attach(kernel.View(user_data, skills), mountpoint, owner=(0, 0))
+        for mount in table.mounts():
+            if mount not in before:
+                print(os.fsdecode(mount.point), mount.propagation)
+    """
+    command = [sys.executable, "-c", code, scene.user_data, scene.skills, scene.mountpoint]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    points = [f"{scene.mountpoint}{name}" for name in ("", "/user-data", "/skills")]
+    assert result.stdout.splitlines() == [f"{point} ()" for point in points]
+    assert scene.mounts() == []
 
 
 # Coming

@@ -228,7 +228,9 @@ def test_a_daemon_that_does_not_answer_is_not_dead_and_holds_nobody_up(
     fuse: Fuse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(table, "PROBE_SECONDS", 0.05)
+    started = time.monotonic()
     assert not table.is_dead(fuse.point)
+    assert time.monotonic() - started < 2
     fuse.die()
     for thread in threading.enumerate():
         if thread.name == "mount-probe":

@@ -23,8 +23,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
-from vfs import linux
-from vfs.beneath import mount_id
+from vfs import beneath, linux
 from vfs.errors import (
     Busy,
     NotADirectory,
@@ -241,7 +240,7 @@ def _place(tree: int, mountpoint_fd: int) -> Attached:
         mountapi.move_mount(tree, b"", mountpoint_fd, b"")
         # On a shared mount it became shared: undone, so that nothing mounted in a copy comes here.
         mountapi.mount_setattr(tree, recursive=True, propagation=mountapi.MS_PRIVATE)
-        id_ = mount_id(tree)
+        id_ = beneath.mount_id(tree)
         for mount in table.mounts():
             if mount.id == id_:
                 return Attached(id_, mount.point)

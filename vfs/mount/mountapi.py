@@ -14,7 +14,6 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-import select
 import struct
 
 AT_FDCWD = -100
@@ -67,10 +66,6 @@ _SYS_MOUNT_SETATTR = 442
 _MOUNT_ATTR = struct.Struct(
     "=QQQQ"
 )  # struct mount_attr: attr_set, attr_clr, propagation, userns_fd
-
-_CLONE_TRIES = 32
-"""How often a mount may come between before `clone_private` gives up: each try takes microseconds,
-so that more than a few means that something mounts in a loop."""
 
 _Argument = int | bytes | ctypes.Array[ctypes.c_char] | None
 
@@ -163,7 +158,7 @@ def clone_private(
     follows no link in it (ELOOP). `idmap_userns` is a user namespace by whose map owners are shown.
 
     OSError: EPERM without CAP_SYS_ADMIN over the mount, ENOSYS from a kernel before 5.12, EINVAL
-    before 5.14 or from a filesystem that cannot be id-mapped, EBUSY if mounts keep coming between.
+    before 5.14, from an unbindable mount, or from a filesystem that cannot be id-mapped.
     """
     attributes = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV
     if read_only:
@@ -172,32 +167,17 @@ def clone_private(
         attributes |= MOUNT_ATTR_NOSYMFOLLOW
     if idmap_userns is not None:
         attributes |= MOUNT_ATTR_IDMAP
-    for _ in range(_CLONE_TRIES):
-        with open("/proc/self/mountinfo", "rb") as table:
-            clone = open_tree(fd, b"", AT_EMPTY_PATH | OPEN_TREE_CLONE)
-            try:
-                mount_setattr(
-                    clone,
-                    attr_set=attributes,
-                    propagation=MS_PRIVATE,
-                    userns_fd=idmap_userns or 0,
-                )
-                # Until it is private the clone is a peer of the mount it came from. A mount that
-                # came between is in it, and is told by the table that has changed.
-                if not _has_changed(table.fileno()):
-                    return clone
-            except BaseException:
-                os.close(clone)
-                raise
-            os.close(clone)
-    raise OSError(errno.EBUSY, "mounts keep being made while the directory is cloned")
-
-
-def _has_changed(mountinfo_fd: int) -> bool:
-    # proc_pid_mounts(5): a change since the file was opened is an error and priority event.
-    watch = select.poll()
-    watch.register(mountinfo_fd, select.POLLPRI)
-    return bool(watch.poll(0))
+    clone = open_tree(fd, b"", AT_EMPTY_PATH | OPEN_TREE_CLONE)
+    try:
+        # Of a shared mount it is a peer so far, but a detached mount gets nothing propagated to it
+        # (fs/pnode.h, IS_MNT_NEW: Linux 5.12): no mount can slip in before it is private.
+        mount_setattr(
+            clone, attr_set=attributes, propagation=MS_PRIVATE, userns_fd=idmap_userns or 0
+        )
+    except BaseException:
+        os.close(clone)
+        raise
+    return clone
 
 
 def _syscall(number: int, *arguments: _Argument) -> int:
