@@ -1,0 +1,131 @@
+"""POSIX conformance of the mount, call by call against the file system that lies beneath it.
+
+Thousands of small scenarios run twice, once on the disk and once on the mount, and everything they
+see is compared; `posix_compare.DIFFERENCES` lists what may differ.
+"""
+
+from __future__ import annotations
+
+import functools
+import pickle
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.mount import posix_calls, posix_files, posix_names, posix_rights
+from tests.mount.posix_calls import Scenario
+from tests.mount.posix_compare import DIFFERENCES, Comparison
+from tests.mount.posix_mount import Mounted
+
+Group = Callable[[], Iterator[Scenario]]
+
+GROUPS: tuple[Group, ...] = (
+    posix_names.on_paths,
+    posix_names.open_flags,
+    posix_names.made_modes,
+    posix_names.renames,
+    posix_names.links,
+    posix_names.directories,
+    posix_rights.classes,
+    posix_rights.sticky,
+    posix_rights.chmods,
+    posix_rights.chowns,
+    posix_rights.setgid_directories,
+    posix_rights.setid_files,
+    posix_rights.times,
+    posix_files.sizes,
+    posix_files.reads_and_writes,
+    posix_files.allocation,
+    posix_files.copies,
+    posix_files.mappings,
+    posix_files.unlinked,
+    posix_files.locks,
+    posix_files.attributes,
+)
+
+SHOWN = 10
+"""Differences that a failure prints."""
+
+
+def run(scenarios: list[Scenario], view: Path, disk: Path) -> list[list[Any]]:
+    """The records of the scenarios, run in a process of their own."""
+    done = subprocess.run(
+        [sys.executable, posix_calls.__file__, view, disk],
+        input=pickle.dumps(scenarios),
+        capture_output=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    records: list[list[Any]] = pickle.loads(done.stdout)
+    return records
+
+
+@functools.cache
+def natively(group: Group) -> tuple[list[Scenario], list[list[Any]]]:
+    """A group's scenarios and what they do on the disk."""
+    scenarios = list(group())
+    folder = Path(tempfile.mkdtemp())
+    try:
+        folder.chmod(0o755)
+        return scenarios, run(scenarios, folder, folder)
+    finally:
+        shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="module")
+def comparison(transport: str) -> Comparison:
+    """What all groups together compared on one transport."""
+    return Comparison(transport)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("group", GROUPS, ids=lambda group: group.__name__)
+def test_every_call_does_what_it_does_beneath(
+    keeping_mount: Mounted, comparison: Comparison, group: Group
+) -> None:
+    scenarios, native = natively(group)
+    view, disk = keeping_mount.folder(group.__name__)
+    records = run(scenarios, view, disk)
+    found = [
+        line
+        for scenario, one, other in zip(scenarios, native, records, strict=True)
+        for line in comparison.differences(scenario, one, other)
+    ]
+    assert not found, "\n".join([f"{len(found)} scenarios differ", *found[:SHOWN]])
+
+
+@pytest.mark.slow
+def test_tens_of_thousands_of_facts_were_compared_and_every_difference_was_met(
+    keeping_mount: Mounted, comparison: Comparison, request: pytest.FixtureRequest
+) -> None:
+    chosen = sum("test_every_call" in item.name for item in request.session.items)
+    if chosen < 2 * len(GROUPS):
+        return  # only some groups were asked for
+    assert comparison.compared > 50_000
+    assert [d.reason for d in DIFFERENCES if not comparison.needed[d.reason]] == []
+
+
+def test_the_suite_finds_a_file_system_that_differs(tmp_path: Path) -> None:
+    # A harness that compared nothing would pass everything.
+    step = ("root", "mkdir", b"d", 0o755)
+    scenarios: list[Scenario] = [("made", (), (step, step))]
+    native = run(scenarios, tmp_path, tmp_path)
+    (first, second, left) = native[0]
+    facts = {**first[1][b"d"], "mode": "0o750"}
+    others = (
+        [("EPERM", {}, False), second, left],
+        [first, ("EACCES", {}, False), left],
+        [(None, {**first[1], b"d": facts}, False), second, left],
+        [(None, {b"d": first[1][b"d"]}, False), second, left],
+        [first, second, {}],
+    )
+    assert list(Comparison("device").differences(scenarios[0], native[0], native[0])) == []
+    for other in others:
+        assert len(list(Comparison("device").differences(scenarios[0], native[0], other))) == 1
