@@ -10,6 +10,7 @@ later call have one number on all architectures; statx and renameat2 are reached
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import struct
 from typing import NamedTuple
@@ -40,6 +41,13 @@ _SYS_OPENAT2 = 437
 _libc = ctypes.CDLL(None, use_errno=True)
 
 _syscall = _libc.syscall
+_syscall.argtypes = [
+    ctypes.c_long,
+    ctypes.c_int,
+    ctypes.c_char_p,
+    ctypes.c_void_p,
+    ctypes.c_size_t,
+]
 _syscall.restype = ctypes.c_long
 
 _statx = _libc.statx
@@ -92,6 +100,11 @@ class Status(NamedTuple):
         return (self.dev_major, self.dev_minor, self.ino)
 
     @property
+    def atime_ns(self) -> int:
+        """Time of the last access, in nanoseconds since the epoch."""
+        return self.atime * 1_000_000_000 + self.atime_nsec
+
+    @property
     def mtime_ns(self) -> int:
         """Time of the last change of content, in nanoseconds since the epoch."""
         return self.mtime * 1_000_000_000 + self.mtime_nsec
@@ -134,14 +147,14 @@ def _raise_errno(name: bytes | None = None) -> None:
 def _checked(path: bytes) -> bytes:
     # A NUL would silently cut the name short in C.
     if b"\0" in path:
-        raise OSError(22, "a path holds a NUL byte")
+        raise OSError(errno.EINVAL, "a path holds a NUL byte")
     return path
 
 
 def openat2(dirfd: int, path: bytes, flags: int, resolve: int, mode: int = 0) -> int:
     """A new close-on-exec descriptor for `path` beneath `dirfd`, resolved as `resolve` demands."""
     how = _OpenHow(flags | os.O_CLOEXEC, mode, resolve)
-    fd: int = _syscall(_SYS_OPENAT2, dirfd, _checked(path), ctypes.byref(how), 24)
+    fd: int = _syscall(_SYS_OPENAT2, dirfd, _checked(path), ctypes.byref(how), ctypes.sizeof(how))
     if fd < 0:
         _raise_errno(path)
     return fd
