@@ -22,6 +22,8 @@ def apply_change(held: int, change: Change, shown_owner: tuple[int, int] | None)
     Raises OSError.
     """
     status = linux.fstatx(held)
+    if not change.touches_inode:
+        linux.fchown_held(held, -1, -1)  # as of chown(path, -1, -1): its ctime moves
     if change.uid is not None or change.gid is not None:
         _change_owner(held, status, change, shown_owner)
     if change.mode is not None:

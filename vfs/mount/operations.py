@@ -218,12 +218,16 @@ class Operations(FileIO):
         if stat.S_ISLNK(status.mode):
             raise OSError(errno.EEXIST, os.strerror(errno.EEXIST))
 
-    def _owner(self, caller: Caller) -> tuple[int, int] | None:
-        """The owner of what `caller` makes: on root's mount, what root makes is the storage's."""
+    def _owner(self, dirfd: int, caller: Caller) -> tuple[int, int] | None:
+        """The owner of what `caller` makes: on root's mount, what root makes is the storage's.
+
+        What others make in a set-group-id directory takes its group.
+        """
         if self._options.made_owner is None:
             return None
         if self._options.shown_owner is None and caller[0] != 0:
-            return caller
+            folder = os.fstat(dirfd)
+            return (caller[0], folder.st_gid) if folder.st_mode & stat.S_ISGID else caller
         return self._options.made_owner
 
     def _made(self, parent: Node, name: bytes) -> Entry:
@@ -244,9 +248,10 @@ class Operations(FileIO):
         parent = self._writable_directory(parent_id)
         assert parent.export is not None
         dirfd = self._nodes.dirfd(parent)
-        beneath.make_directory(
-            dirfd, parent.export.base.mnt_id, name, mode & 0o1777, self._owner(caller)
-        )
+        mode &= 0o1777
+        mode |= os.fstat(dirfd).st_mode & stat.S_ISGID  # inherited, as the kernel does it
+        owner = self._owner(dirfd, caller)
+        beneath.make_directory(dirfd, parent.export.base.mnt_id, name, mode, owner)
         return self._made(parent, name)
 
     def symlink(self, parent_id: int, name: bytes, text: bytes, caller: Caller) -> Entry:
@@ -258,7 +263,7 @@ class Operations(FileIO):
             raise OSError(errno.EPERM, os.strerror(errno.EPERM))
         dirfd = self._nodes.dirfd(parent)
         os.symlink(text, name, dir_fd=dirfd)
-        owner = self._owner(caller)
+        owner = self._owner(dirfd, caller)
         if owner is not None:
             os.chown(name, *owner, dir_fd=dirfd, follow_symlinks=False)
         return self._made(parent, name)
@@ -345,7 +350,7 @@ class Operations(FileIO):
             raise OSError(errno.EROFS, os.strerror(errno.EROFS))
         if change.size is not None:
             self._truncate(node, fh, change.size)
-        if change.touches_inode:
+        if change.touches_inode or change.size is None:
             held = self._hold(node)
             try:
                 apply_change(held, change, self._options.shown_owner)
@@ -425,7 +430,10 @@ class Operations(FileIO):
         if writable and (node.export is None or not node.export.writable):
             raise OSError(errno.EROFS, os.strerror(errno.EROFS))
         # O_APPEND is the kernel's to do: it sends offsets.
-        fd, status = self._open_inode(node, flags & os.O_ACCMODE)
+        access = flags & os.O_ACCMODE
+        if access == os.O_RDONLY and flags & os.O_TRUNC:
+            access = os.O_RDWR  # Linux empties a file that is opened to be read, too
+        fd, status = self._open_inode(node, access)
         if flags & os.O_TRUNC:
             try:
                 os.ftruncate(fd, 0)
@@ -449,7 +457,8 @@ class Operations(FileIO):
         dirfd = self._nodes.dirfd(parent)
         access = flags & os.O_ACCMODE
         try:
-            fd = beneath.create_regular(dirfd, name, mode & 0o1777, access, self._owner(caller))
+            owner = self._owner(dirfd, caller)
+            fd = beneath.create_regular(dirfd, name, mode & 0o1777, access, owner)
         except FileExistsError:
             if flags & os.O_EXCL or self._hide_links:
                 raise
