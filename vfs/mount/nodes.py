@@ -152,7 +152,9 @@ class NodeTable:
 
     def _identify(self, node: Node, status: Status) -> None:
         node.ino = status.ino
-        node.device = (status.dev_major, status.dev_minor)
+        device = (status.dev_major, status.dev_minor)
+        # One tuple serves nearly all nodes.
+        node.device = self._device if device == self._device else device
         node.kind = stat.S_IFMT(status.mode)
 
     def adopt(self, parent: Node, name: bytes, status: Status) -> Node:
@@ -220,9 +222,9 @@ class NodeTable:
             self._nodes.pop(node.id, None)
             self._unpin(node)
             if node.id >= _FOREIGN:
-                key = (*node.device, node.ino)
+                key: tuple[object, ...] = (*node.device, node.ino)
                 if node.branch is not None and node.parent is not None:
-                    key = (node.parent.id, node.name)  # type: ignore[assignment]
+                    key = (node.parent.id, node.name)
                 self._foreign.pop(key, None)
 
     def opened(self, node: Node, fd: int) -> None:
