@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.mount.posix_calls import Scenario, Step
+from tests.mount.posix_calls import Step
+from tests.mount.posix_run import Scenario
 
 DEVICE, LIBFUSE = "device", "pyfuse3"
 """The transports, by their names on the command line."""

@@ -8,7 +8,8 @@ import os
 from collections.abc import Iterator
 from itertools import product
 
-from tests.mount.posix_calls import Scenario, Step
+from tests.mount.posix_calls import Step
+from tests.mount.posix_run import Scenario
 
 PAGE = mmap.PAGESIZE
 

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+ROOT = Path(__file__).parents[2]
 TRANSPORTS = ("device", "pyfuse3")
 UID = "tester"
 DEADLINE = 30.0
@@ -25,6 +26,11 @@ def until(condition: Callable[[], bool], what: str, seconds: float = DEADLINE) -
         if time.monotonic() > end:
             raise AssertionError(f"{what}: not within {seconds} s")
         time.sleep(0.01)
+
+
+def program(module: str, *arguments: object) -> list[str]:
+    """The command that runs a module of this folder as a program; its cwd must be ROOT."""
+    return [sys.executable, "-m", f"tests.mount.{module}", *map(str, arguments)]
 
 
 def is_mounted(point: Path) -> bool:

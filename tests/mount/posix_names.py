@@ -11,7 +11,8 @@ import stat
 from collections.abc import Iterator
 from itertools import product
 
-from tests.mount.posix_calls import Scenario, Step
+from tests.mount.posix_calls import Step
+from tests.mount.posix_run import Scenario
 
 NAME_MAX = 255
 PATH_MAX = 4096

@@ -7,7 +7,8 @@ import stat
 from collections.abc import Iterator
 from itertools import product
 
-from tests.mount.posix_calls import IDENTITIES, NOW, OMIT, Scenario, Step
+from tests.mount.posix_calls import IDENTITIES, NOW, OMIT, Step
+from tests.mount.posix_run import Scenario
 
 USERS = tuple(IDENTITIES)
 UIDS = {name: identity[0] for name, identity in IDENTITIES.items()}

@@ -10,7 +10,6 @@ import functools
 import pickle
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,10 +17,10 @@ from typing import Any
 
 import pytest
 
-from tests.mount import posix_calls, posix_files, posix_names, posix_rights
-from tests.mount.posix_calls import Scenario
+from tests.mount import posix_files, posix_names, posix_rights
 from tests.mount.posix_compare import DIFFERENCES, Comparison
-from tests.mount.posix_mount import Mounted
+from tests.mount.posix_mount import ROOT, Mounted, program
+from tests.mount.posix_run import Scenario
 
 Group = Callable[[], Iterator[Scenario]]
 
@@ -56,7 +55,8 @@ SHOWN = 10
 def run(scenarios: list[Scenario], view: Path, disk: Path) -> list[list[Any]]:
     """The records of the scenarios, run in a process of their own."""
     done = subprocess.run(
-        [sys.executable, posix_calls.__file__, view, disk],
+        program("posix_run", view, disk),
+        cwd=ROOT,
         input=pickle.dumps(scenarios),
         capture_output=True,
         check=False,
