@@ -1,0 +1,137 @@
+"""A FUSE mount made from a descriptor of the device, put in its place, found again, taken away.
+
+The mount is made detached, so that it is complete before anybody can reach it, and attached by the
+descriptor of its mountpoint: a mountpoint that is swapped for a link meanwhile leads nowhere else.
+Save for `flush`, nothing here asks the mount itself for anything: its own server calls this.
+
+Functions raise OSError.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+from typing import NamedTuple
+
+from vfs import linux
+from vfs.mount import mountapi, table
+
+_SYS_FSCONFIG = 431
+_FSCONFIG_SET_FLAG = 0
+_AT_STATX_DONT_SYNC = 0x4000  # include/uapi/linux/fcntl.h
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.syscall.restype = ctypes.c_long
+
+
+class Identity(NamedTuple):
+    """Which mount it is: the id of the mount and the device number of its file system."""
+
+    id: int
+    dev: str
+    """``major:minor``"""
+
+
+def make_detached(
+    device: int, *, fsname: bytes, subtype: bytes, allow_other: bool, attributes: int
+) -> int:
+    """A descriptor of a new FUSE mount, not attached yet, that is served through `device`.
+
+    With `allow_other` every user may enter and the kernel checks permissions by mode and owner
+    (default_permissions). Without it only processes that are wholly the caller's user and group may
+    enter at all. Then root is not checked any further, as it may do everything anyway: the checks
+    would cost a GETATTR of the directory after each change in it. `attributes` are the mount's
+    (MOUNT_ATTR_*); RDONLY is set for its file system too, which spares the times of access.
+    """
+    context = mountapi.fsopen(b"fuse")
+    try:
+        strings = {
+            b"source": fsname,
+            b"subtype": subtype,
+            b"fd": b"%d" % device,
+            b"rootmode": b"40000",
+            b"user_id": b"%d" % os.geteuid(),
+            b"group_id": b"%d" % os.getegid(),
+        }
+        for key, value in strings.items():
+            mountapi.fsconfig_string(context, key, value)
+        if allow_other or os.geteuid() != 0:
+            _set_flag(context, b"default_permissions")
+        if allow_other:
+            _set_flag(context, b"allow_other")
+        if attributes & mountapi.MOUNT_ATTR_RDONLY:
+            _set_flag(context, b"ro")
+        mountapi.fsconfig_create(context)
+        return mountapi.fsmount(context, attributes)
+    finally:
+        os.close(context)
+
+
+def _set_flag(context: int, key: bytes) -> None:
+    _check(
+        _libc.syscall(
+            ctypes.c_long(_SYS_FSCONFIG),
+            ctypes.c_long(context),
+            ctypes.c_long(_FSCONFIG_SET_FLAG),
+            ctypes.c_char_p(key),
+            ctypes.c_char_p(None),
+            ctypes.c_long(0),
+        )
+    )
+
+
+def _check(result: int) -> None:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
+def identify(mount: int) -> Identity:
+    """Which mount a descriptor of its root is of; the file system is not asked."""
+    status = linux.statx(mount, b"", linux.AT_EMPTY_PATH | _AT_STATX_DONT_SYNC)
+    return Identity(status.mnt_id, f"{status.dev_major}:{status.dev_minor}")
+
+
+def attach(mount: int, mountpoint: int) -> None:
+    """Puts a detached mount on the directory that `mountpoint` is a descriptor of."""
+    mountapi.move_mount(mount, b"", mountpoint, b"")
+
+
+def set_readahead(mount: Identity, kibibytes: int) -> None:
+    """How far the kernel reads ahead on the mount; INIT can only lower its default of 128 KiB."""
+    with open(f"/sys/class/bdi/{mount.dev}/read_ahead_kb", "w") as knob:
+        knob.write(str(kibibytes))
+
+
+def open_attached(mount: Identity) -> int:
+    """An O_PATH descriptor of the root of an attached mount, wherever it was moved to.
+
+    Raises FileNotFoundError when the mount is attached nowhere in this process's namespace, or lies
+    below another one.
+    """
+    for line in table.mounts():
+        if Identity(line.id, line.dev) != mount:
+            continue
+        root = os.open(line.point, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+        if identify(root) == mount:
+            return root
+        os.close(root)
+    raise FileNotFoundError(errno.ENOENT, "the mount is attached nowhere")
+
+
+def flush(root: int) -> None:
+    """Has the kernel write back what was changed through mappings of the mount's files.
+
+    The mount must be served by another thread meanwhile.
+    """
+    directory = os.open(f"/proc/self/fd/{root}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        _check(_libc.syncfs(directory))
+    finally:
+        os.close(directory)
+
+
+def detach(root: int) -> None:
+    """Takes the mount whose root `root` is a descriptor of out of the tree, busy or not."""
+    mountapi.umount(b"/proc/self/fd/%d" % root, mountapi.MNT_DETACH)
