@@ -295,7 +295,7 @@ def attributes() -> Iterator[Scenario]:
              *(("root", "getxattr", b"f", b"user.a", room) for room in (0, 1, size, size + 1)),
              ("root", "listxattr", b"f")),
         )  # fmt: skip
-    for first, second in product((0, os.XATTR_CREATE, os.XATTR_REPLACE, 3, 8), repeat=2):
+    for first, second in product((0, os.XATTR_CREATE, os.XATTR_REPLACE, 8), repeat=2):
         yield (
             f"attribute set with flags {first} then {second}",
             plants,
