@@ -51,6 +51,9 @@ _BURST = 32
 """Requests, none more than `_SPIN` after the one before, that make a burst: few enough to matter in
 every walk of a tree, too many for a glance at a file."""
 
+DRAIN = 5.0
+"""Seconds for which a mount that is being stopped still answers those who never pause."""
+
 _WANTED = (
     Init.ASYNC_READ
     | Init.ATOMIC_O_TRUNC
@@ -108,6 +111,10 @@ class DeviceSession:
         self._handlers: Handlers | None = None
         self._wake = -1
         self._stopping = False
+        """Return once nothing more is asked."""
+        self._abandoned = False
+        """Return at once."""
+        self._ended = threading.Event()
         self._unmounter: threading.Thread | None = None
 
     def mount(self) -> None:
@@ -193,6 +200,7 @@ class DeviceSession:
         try:
             self._serve(latency)
         finally:
+            self._ended.set()
             if latency is not None:
                 latency.close()
 
@@ -209,7 +217,7 @@ class DeviceSession:
         wait.register(device, select.POLLIN)
         wait.register(self._wake, select.POLLIN)
         spinning, until, served = False, 0.0, 0
-        while not self._stopping:
+        while not self._abandoned:
             try:
                 length = receive(buffer)
             except OSError as exc:
@@ -219,6 +227,8 @@ class DeviceSession:
                     continue  # the request was given up before it was read
                 raise
             if length is None:
+                if self._stopping:
+                    return
                 if not spinning:
                     spinning, until = True, clock() + _SPIN
                 elif clock() > until:
@@ -241,16 +251,14 @@ class DeviceSession:
     def stop(self) -> None:
         """Takes the mount away and has `run` return; for signal handlers and other threads.
 
-        What programs wrote through mappings is asked from the kernel first. A second call does not
-        wait for that.
+        What programs wrote through mappings is asked from the kernel first, and what is asked
+        meanwhile is answered, for at most DRAIN seconds. A second call does not wait for either.
         """
         if self._unmounter is None:
-            self._unmounter = threading.Thread(
-                target=self._unmount, name="vfs-unmount", daemon=True
-            )
+            self._unmounter = threading.Thread(target=self._unmount, daemon=True)
             self._unmounter.start()
         else:
-            self._end()
+            self._abandon()
 
     def _unmount(self) -> None:
         try:
@@ -263,17 +271,20 @@ class DeviceSession:
                 os.close(root)
         except OSError as exc:
             _log.info("the mount is not taken away: %s", exc.strerror)
-        finally:
-            self._end()
-
-    def _end(self) -> None:
         self._stopping = True
+        os.eventfd_write(self._wake, 1)
+        if not self._ended.wait(DRAIN):
+            self._abandon()
+
+    def _abandon(self) -> None:
+        self._abandoned = True
         os.eventfd_write(self._wake, 1)
 
     def close(self) -> None:
         """Ends the connection, and takes the mount away if it still is there."""
         if self._device < 0:
             return
+        self._ended.set()
         root = self._find_own()
         if self._handlers is not None:
             self._handlers.close()

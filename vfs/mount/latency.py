@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import struct
 
-_DEVICE = "/dev/cpu_dma_latency"
+DEVICE = "/dev/cpu_dma_latency"
 
 _NONE = struct.pack("=i", 0)
 """No latency at all, in microseconds."""
@@ -23,13 +23,11 @@ _ANY = struct.pack("=i", 2_000_000_000)
 class CpuLatency:
     """The request of this process; without the right to make one, calls do nothing."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: str = DEVICE) -> None:
         try:
-            self._fd = os.open(_DEVICE, os.O_WRONLY | os.O_CLOEXEC)
+            self._fd = os.open(device, os.O_WRONLY | os.O_CLOEXEC)
         except OSError:
             self._fd = -1  # containers mostly have no such device
-        else:
-            self.relax()  # opening it asks for 0 already
 
     def hold(self) -> None:
         """Has idle processors poll."""
