@@ -1,0 +1,100 @@
+"""`vfs put`: one file, saved whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import BinaryIO
+
+import click
+
+from vfs.commands import output
+from vfs.commands.base import (
+    HostPath,
+    Settings,
+    pass_settings,
+    path_argument,
+    uid_argument,
+    verb,
+    workdir_option,
+)
+from vfs.errors import from_oserror
+
+CHUNK = 1 << 20
+"""Bytes read at once."""
+
+STDIN = b"-"
+
+
+@verb(
+    "put",
+    examples=(
+        "vfs put alice /notes.txt notes.txt",
+        "date | vfs put alice /log/today - --mkdirs",
+        "vfs put alice /notes.txt notes.txt --no-clobber",
+        "etag=$(vfs stat alice /notes.txt --json | jq -r .etag)",
+        'vfs put alice /notes.txt new.txt --if-match "$etag"',
+    ),
+)
+@uid_argument
+@path_argument()
+@click.argument("source", type=HostPath())
+@workdir_option
+@click.option("--mkdirs", is_flag=True, help="Make the directories that are missing.")
+@click.option("--no-clobber", is_flag=True, help="Refuse to replace a file.")
+@click.option(
+    "--if-match", metavar="ETAG", help="Replace only the file of this ETag, as stat shows it."
+)
+@pass_settings
+def command(
+    settings: Settings,
+    uid: str,
+    path: tuple[bytes, ...],
+    source: bytes,
+    workdir: str | None,
+    mkdirs: bool,
+    no_clobber: bool,
+    if_match: str | None,
+) -> None:
+    """Save a file of the host, or stdin (-), as PATH.
+
+    A file that is replaced keeps its mode; a new one gets 0600. Readers find the old content or the
+    new, and nothing in between.
+    """
+    from vfs.saving import etag
+    from vfs.walking import Entry
+
+    if no_clobber and if_match is not None:
+        raise click.UsageError("--no-clobber and --if-match exclude each other.")
+    with _opened(source) as file, settings.open_scope(uid, workdir, create=True) as scope:
+        if mkdirs and len(path) > 1:
+            scope.make_directory(path[:-1], parents=True)
+        status = scope.save(path, _chunks(file, source), clobber=not no_clobber, if_match=if_match)
+    if settings.json:
+        output.emit({**output.entry(Entry(path, status)), "etag": etag(status)})
+
+
+@contextmanager
+def _opened(source: bytes) -> Iterator[BinaryIO]:
+    if source == STDIN:
+        yield sys.stdin.buffer
+        return
+    try:
+        file = open(source, "rb", buffering=0)  # noqa: SIM115 - closed below
+    except OSError as exc:
+        raise from_oserror(exc, path=source, action="read") from exc
+    with file:
+        yield file
+
+
+def _chunks(file: BinaryIO, source: bytes) -> Iterator[bytes]:
+    while True:
+        try:
+            chunk = os.read(file.fileno(), CHUNK)
+        except OSError as exc:
+            raise from_oserror(exc, path=source, action="read") from exc
+        if not chunk:
+            return
+        yield chunk
