@@ -5,11 +5,9 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import signal
 import stat
 import subprocess
 import threading
-import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.vfs.steps import as_user, killed_at
 from vfs import linux, saving
 from vfs.beneath import Directory
 from vfs.errors import (
@@ -165,14 +164,8 @@ def test_rights_of_a_group_do_not_pass_to_another(top: Path, root: Directory) ->
     os.chown(path, 1000, 4321)
     path.chmod(0o660)
 
-    def as_user() -> None:
-        os.setgroups([])
-        os.setresgid(1000, 1000, 1000)
-        os.setresuid(1000, 1000, 1000)
-        # Root's descriptor of the directory serves the user as well.
-        save(root, b"file", NEW)
-
-    assert ended(as_user) == 0
+    # Root's descriptor of the directory serves the user as well.
+    assert as_user(lambda: save(root, b"file", NEW)) == 0
     assert tree(top) == {"file": NEW}
     assert facts(path) == ("-rw-------", 1000, 1000, 1)
 
@@ -183,13 +176,7 @@ def test_a_file_of_somebody_else_becomes_the_savers(top: Path, root: Directory) 
     os.chown(path, 1234, 1000)
     path.chmod(0o640)
 
-    def as_user() -> None:
-        os.setgroups([])
-        os.setresgid(1000, 1000, 1000)
-        os.setresuid(1000, 1000, 1000)
-        save(root, b"file", NEW, if_match=ANY)
-
-    assert ended(as_user) == 0
+    assert as_user(lambda: save(root, b"file", NEW, if_match=ANY)) == 0
     assert tree(top) == {"file": NEW}
     assert facts(path) == ("-rw-r-----", 1000, 1000, 1)
 
@@ -717,49 +704,6 @@ def test_temporary_names_are_told_by_their_form(name: bytes, expected: bool) -> 
 # A kill at any step.
 
 
-def ended(action: Callable[[], object]) -> int:
-    """Runs `action` in a child of its own; the exit status, or minus the signal that ended it."""
-    with warnings.catch_warnings():
-        # The child runs nothing but the action: threads of other tests do not matter to it.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        pid = os.fork()
-    if pid == 0:
-        status = 1
-        try:
-            action()
-            status = 0
-        finally:
-            os._exit(status)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-
-
-class Steps:
-    """Kills the process before its n-th system call, or in the middle of it if it is a write."""
-
-    OS = ("open", "write", "close", "fchown", "fchmod", "link", "rename", "unlink", "fsync")
-    LINUX = ("openat2", "statx", "renameat2")
-
-    def __init__(self, last: int) -> None:
-        self.left = last
-
-    def install(self) -> None:
-        for module, names in ((os, self.OS), (linux, self.LINUX)):
-            for name in names:
-                setattr(module, name, self._stepping(getattr(module, name), name))
-
-    def _stepping(self, real: Callable[..., Any], name: str) -> Callable[..., Any]:
-        def call(*args: Any, **kwargs: Any) -> Any:
-            if self.left == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-            self.left -= 1
-            if name == "write":
-                fd, data = args
-                return real(fd, data[: max(1, len(data) // 2)])
-            return real(*args, **kwargs)
-
-        return call
-
-
 Outcome = tuple[bytes | None, tuple[str, ...]]
 """What the name holds, and what each leftover holds, in words."""
 
@@ -799,15 +743,10 @@ def test_a_writer_killed_at_any_step_leaves_the_old_file_or_the_new_one_whole(
             elif kind == "no clobber":
                 options = {"clobber": False}
 
-            def action(
-                directory: Directory = directory,
-                step: int = step,
-                options: dict[str, Any] = options,
-            ) -> None:
-                Steps(step).install()
+            def action(directory: Directory = directory, options: dict[str, Any] = options) -> None:
                 save(directory, b"file", NEW, mode=0o640, fsync=os.fsync, **options)
 
-            end = ended(action)
+            killed = killed_at(step, action)
             found = tree(top)
             content = found.pop("file", None)
             assert all(is_temporary(name.encode()) for name in found)
@@ -817,8 +756,7 @@ def test_a_writer_killed_at_any_step_leaves_the_old_file_or_the_new_one_whole(
             # Whatever was left, the next save goes well.
             save(directory, b"file", b"next", fsync=lambda fd: None)
             assert (top / "file").read_bytes() == b"next"
-        if end == 0:
+        if not killed:
             break
-        assert end == -signal.SIGKILL
     assert outcomes == OUTCOMES[way, kind]
     assert step > 15
