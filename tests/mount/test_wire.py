@@ -68,6 +68,7 @@ SIZES = {
     "DIRENTPLUS": 128 + 24,
     "BACKING_MAP": 16,
     "BACKING_CLOSE": 4,
+    "STORE": OUT + 24,
     "INVAL_INODE": OUT + 24,
     "INVAL_ENTRY": OUT + 16,
 }
@@ -459,14 +460,14 @@ WRITTEN = Opened(9, False, False, 0, True)
 def test_the_first_open_of_a_node_decides_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = Kernel(monkeypatch)
     backing = BackingFiles(3, enabled=True)
-    assert [backing.open(5, opened) for opened in (SMALL, LARGE, WRITTEN)] == [0, 0, 0]
-    assert [backing.open(6, opened) for opened in (WRITTEN, SMALL, LARGE)] == [1, 1, 1]
+    assert [backing.open(5, opened, 0) for opened in (SMALL, LARGE, WRITTEN)] == [0, 0, 0]
+    assert [backing.open(6, opened, 0) for opened in (WRITTEN, SMALL, LARGE)] == [1, 1, 1]
     assert kernel.open == {1}
     for _ in range(3):
         backing.release(5)
         backing.release(6)
     assert kernel.open == set()
-    assert [backing.open(5, LARGE), backing.open(6, SMALL)] == [2, 0]
+    assert [backing.open(5, LARGE, 0), backing.open(6, SMALL, 0)] == [2, 0]
     assert kernel.open == {2}
 
 
@@ -474,13 +475,15 @@ def test_what_cannot_be_passed_through_is_cached(monkeypatch: pytest.MonkeyPatch
     kernel = Kernel(monkeypatch)
     kernel.refuses = True
     backing = BackingFiles(3, enabled=True)
-    assert backing.open(5, LARGE) == 0
+    assert backing.open(5, LARGE, 0) == 0
     kernel.refuses = False
-    assert backing.open(5, LARGE) == 0
-    assert BackingFiles(3, enabled=False).open(5, LARGE) == 0
+    assert backing.open(5, LARGE, 0) == 0
+    assert BackingFiles(3, enabled=False).open(5, LARGE, 0) == 0
     backing.release(5)
     backing.release(5)
-    assert backing.open(5, LARGE) == 1
+    assert backing.open(5, WRITTEN, os.O_WRONLY | os.O_DIRECT) == 0
+    backing.release(5)
+    assert backing.open(5, LARGE, 0) == 1
 
 
 def read_whole(cache: DirectoryCache, dh: int, *, attributed: bool = True) -> None:

@@ -36,6 +36,8 @@ _SETID = stat.S_ISUID | stat.S_ISGID
 _WRITE_BITS = 0o222
 _FIFO_TO_SOCKET = stat.S_IFIFO ^ stat.S_IFSOCK
 _XATTR_PREFIX = b"user."
+_NEVER = (0, 0, -1)
+"""A stamp that no file has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -472,7 +474,7 @@ class Operations(FileIO):
         node = self._nodes.adopt(parent, name, status)
         self._handles[fd] = node
         self._nodes.opened(node, fd)
-        node.stamp = None
+        node.stamp = _NEVER  # what is written now may stay in the kernel's cache
         return Opened(fd, False, False, 0, access != os.O_RDONLY), self._entry(node, status)
 
     def release(self, fh: int) -> None:

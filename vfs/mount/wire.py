@@ -131,6 +131,7 @@ GETATTR_FH = 1 << 0
 WRITE_KILL_SUIDGID = 1 << 2
 FSYNC_FDATASYNC = 1 << 0
 
+NOTIFY_STORE = 4
 NOTIFY_INVAL_INODE = 2
 NOTIFY_INVAL_ENTRY = 3
 
@@ -214,6 +215,7 @@ DIRENTPLUS = Struct("=" + _ENTRY + "QQII")
 BACKING_MAP = Struct("=iI8x")
 """fd, flags"""
 BACKING_CLOSE = Struct("=I")
+STORE = Struct("=" + _OUT + "QQII")
 INVAL_INODE = Struct("=" + _OUT + "Qqq")
 """header, nodeid, offset, length (0: to the end)"""
 INVAL_ENTRY = Struct("=" + _OUT + "QII")
@@ -356,6 +358,11 @@ def direntplus(
         + name
         + _PADDING[length & 7]
     )  # fmt: skip
+
+
+def store_notice(node: int, length: int) -> bytes:
+    """Goes before `length` bytes: puts them into the kernel's cache, from the file's start."""
+    return STORE.pack(STORE.size + length, NOTIFY_STORE, 0, node, 0, length, 0)
 
 
 def inval_inode_notice(node: int, offset: int, length: int) -> bytes:
