@@ -67,7 +67,7 @@ _TRIES = 100
 _NO_NAMELESS = frozenset((errno.EOPNOTSUPP, errno.EISDIR))
 """How a file system, or a kernel before 3.11, answers O_TMPFILE when it has no such thing."""
 
-_NO_SUCH_RENAME = frozenset((errno.EINVAL, errno.ENOSYS))
+NO_SUCH_RENAME = frozenset((errno.EINVAL, errno.ENOSYS))
 """How a file system answers a rename flag that it does not know (renameat2(2))."""
 
 
@@ -352,7 +352,7 @@ class _Draft:
         try:
             linux.renameat2(fd, self._name, fd, name, linux.RENAME_NOREPLACE)
         except OSError as exc:
-            if exc.errno not in _NO_SUCH_RENAME:
+            if exc.errno not in NO_SUCH_RENAME:
                 raise
             # NFS knows no flags; but nowhere does a link replace anything.
             os.link(self._name, name, src_dir_fd=fd, dst_dir_fd=fd, follow_symlinks=False)
@@ -364,7 +364,7 @@ class _Draft:
         try:
             linux.renameat2(fd, one, fd, other, linux.RENAME_EXCHANGE)
         except OSError as exc:
-            if exc.errno not in _NO_SUCH_RENAME:
+            if exc.errno not in NO_SUCH_RENAME:
                 raise
             raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP)) from None
 

@@ -16,6 +16,7 @@ from vfs import linux, saving, tree
 from vfs.beneath import Directory
 from vfs.errors import InvalidPath, PermissionDenied, TooLarge
 from vfs.linux import Status
+from vfs.making import make_directories, make_directory
 from vfs.namespace import scope_parts
 from vfs.printable import printable
 from vfs.resolving import split_path
@@ -168,9 +169,9 @@ class Scope(Closing):
         """Makes a directory, which must be new; with `parents` it may exist, and all above it."""
         parts = _parts(path)
         if parents:
-            self.directory.make_directories(parts, owner=self.owner).close()
+            make_directories(self.directory, parts, self.owner).close()
         else:
-            self.directory.make_directory(parts, owner=self.owner)
+            make_directory(self.directory, parts, self.owner)
 
     def move(
         self,

@@ -9,9 +9,9 @@
     <skill-store>/shared/<slug>/                     their source
 
 Promises: what is made has mode 0700 (directories) or 0600 (files) whatever the umask, and is given
-to 1000:1000 when the process is root's, before anybody else could enter or open it; as anybody else
-it is the caller's. No link is followed, a user's directory included. A Workdir chooses where paths
-start; it is no border between the projects of one user.
+to 1000:1000 when the process is root's, before it has its name; as anybody else it is the caller's.
+No link is followed, a user's directory included. A Workdir chooses where paths start; it is no
+border between the projects of one user.
 
 Host paths are an operator's and come in only through `Storage.open` and `Storage.create`; no error
 repeats them. Everything raises `vfs.errors.VfsError`.
@@ -27,6 +27,7 @@ from typing import Final, Self
 
 from vfs.beneath import Directory
 from vfs.errors import AlreadyExists, InvalidPath, LinkRefused, NotADirectory, NotFound
+from vfs.making import make_directories, make_directory
 from vfs.namespace import AGENTS, WorkdirPath, workdir_path
 from vfs.naming import safe_uid
 from vfs.printable import printable
@@ -125,7 +126,7 @@ class Storage(Closing):
         self = cls._pinned(storage, (user_data, skill_projections, skill_store), made)
         try:
             for root in (self.user_data, self.skill_store):
-                root.make_directories((SHARED,), owner=owner).close()
+                make_directories(root, (SHARED,), owner).close()
         except BaseException:
             self.close()
             raise
@@ -189,10 +190,10 @@ class Storage(Closing):
         made is completed.
         """
         name = safe_uid(uid).encode()
-        self.skill_projections.make_directories((name,), owner=self.owner).close()
-        with self.user_data.make_directories((SHARED, name), owner=self.owner) as user:
+        make_directories(self.skill_projections, (name,), self.owner).close()
+        with make_directories(self.user_data, (SHARED, name), self.owner) as user:
             try:
-                user.make_directory((WORKSPACE,), owner=self.owner)
+                make_directory(user, (WORKSPACE,), self.owner)
             except AlreadyExists:
                 raise AlreadyExists(
                     f"the user {printable(uid)} exists already", fix="use the workspace as it is"
@@ -246,7 +247,7 @@ class Workspace(Closing):
         path = workdir_path(text)
         try:
             if create and path.kind == "managed":
-                directory = self.directory.make_directories(path.parts, owner=self.owner)
+                directory = make_directories(self.directory, path.parts, self.owner)
             else:
                 directory = self.directory.directory(path.parts)
         except NotFound:
@@ -329,5 +330,5 @@ def _make_root(path: bytes, label: str, owner: tuple[int, int] | None) -> Direct
             f"the folder in which {label} should be made is not there", fix="make it first"
         ) from None
     with Directory(fd) as folder, suppress(AlreadyExists):
-        folder.make_directory((name,), owner=owner)
+        make_directory(folder, (name,), owner)
     return _open_root(path, label)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.vfs.steps import as_user, before_each_step
+from vfs import linux
 from vfs.errors import (
     AlreadyExists,
     Changed,
@@ -191,23 +194,57 @@ def test_create_completes_what_is_missing(top: Path) -> None:
     assert tree(top) == directories(*ROOTS, *STORE)
 
 
-def test_two_that_create_at_once_have_one_storage(top: Path) -> None:
-    barrier = threading.Barrier(4)
-    made: list[Storage] = []
+def at_once(action: Callable[[], object], times: int = 4) -> list[str]:
+    """Runs `action` in as many threads, which begin together; what came of each, sorted."""
+    barrier = threading.Barrier(times)
+    outcomes: list[str] = []
 
-    def create() -> None:
+    def run() -> None:
         barrier.wait()
-        made.append(Storage.create(top))
+        try:
+            action()
+        except VfsError as exc:
+            outcomes.append(exc.kind)
+        else:
+            outcomes.append("done")
 
-    threads = [threading.Thread(target=create) for _ in range(4)]
+    threads = [threading.Thread(target=run) for _ in range(times)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    identities = {storage.user_data.stat().identity for storage in made}
-    for storage in made:
-        storage.close()
-    assert (len(made), len(identities)) == (4, 1)
+    return sorted(outcomes)
+
+
+def test_many_that_create_and_fill_at_once_have_one_storage(tmp_path: Path) -> None:
+    for number in range(20):
+        top = tmp_path / str(number)
+
+        def create(top: Path = top) -> None:
+            with Storage.create(top) as storage, suppress(AlreadyExists):
+                storage.add_user("alice").close()
+
+        assert at_once(create) == ["done"] * 4
+        assert tree(top) == directories(*ROOTS, *STORE, *ALICE)
+
+
+def test_many_that_make_and_fill_one_directory_at_once_share_it(
+    workspace: Workspace, scope: Scope, home: Path
+) -> None:
+    for number in range(20):
+
+        def fill(path: str = f"/{number}/a/b/c") -> None:
+            scope.make_directory(path, parents=True)
+            scope.save(f"{path}/{threading.get_ident()}", b"")
+
+        def work(text: str = f"projects/{UUID[:-2]}{number:02}") -> None:
+            with workspace.scope(text) as below:
+                below.save(f"/{threading.get_ident()}", b"")
+
+        assert at_once(fill) == at_once(work) == ["done"] * 4
+    owners = {entry[1:] for entry in tree(home).values()}
+    modes = {entry[0] for entry in tree(home).values()}
+    assert (owners, modes) == ({OWNER}, {"drwx------", "-rw-------"})
 
 
 @pytest.mark.parametrize("spelling", ["{}", "{}/", "{}//", "{}/.", "{}/./"])
@@ -438,24 +475,30 @@ def test_an_interrupted_addition_is_completed(storage: Storage, top: Path) -> No
 
 
 def test_of_many_that_add_a_user_at_once_one_succeeds(storage: Storage) -> None:
-    barrier = threading.Barrier(4)
-    outcomes: list[str] = []
+    for number in range(20):
 
-    def add() -> None:
-        barrier.wait()
-        try:
-            storage.add_user("alice").close()
-        except AlreadyExists as exc:
-            outcomes.append(exc.kind)
-        else:
-            outcomes.append("added")
+        def add(uid: str = f"user-{number}") -> None:
+            storage.add_user(uid).close()
 
-    threads = [threading.Thread(target=add) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(outcomes) == ["added", *["already_exists"] * 3]
+        assert at_once(add) == [*["already_exists"] * 3, "done"]
+
+
+def test_a_file_system_without_rename_flags_has_directories_too(
+    top: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*args: object) -> None:
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+
+    monkeypatch.setattr(linux, "renameat2", refuse)
+    with (
+        Storage.create(top) as storage,
+        storage.add_user("alice") as workspace,
+        workspace.scope() as scope,
+    ):
+        scope.make_directory("/made")
+        with pytest.raises(AlreadyExists):
+            scope.make_directory("/made")
+    assert tree(top) == directories(*ROOTS, *STORE, *ALICE, "user-data/shared/alice/workspace/made")
 
 
 @pytest.mark.parametrize(
