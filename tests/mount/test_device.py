@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import hashlib
 import json
 import mmap
@@ -335,6 +336,17 @@ def test_a_cached_page_does_not_outlive_a_passed_through_write(tmp_path: Path) -
         assert (mount.point / "file").read_bytes() == b"new content"
 
 
+def test_a_program_may_drop_direct_access_midway(mount: Served) -> None:
+    block = mmap.mmap(-1, 4096)  # at a page's boundary, as direct access wants it
+    block.write(b"d" * 4096)
+    file = os.open(mount.point / "direct", os.O_WRONLY | os.O_CREAT | os.O_DIRECT)
+    assert os.write(file, block) == 4096
+    fcntl.fcntl(file, fcntl.F_SETFL, fcntl.fcntl(file, fcntl.F_GETFL) & ~os.O_DIRECT)
+    assert os.write(file, b"end") == 3
+    os.close(file)
+    assert (mount.source / "direct").read_bytes() == b"d" * 4096 + b"end"
+
+
 def test_a_stacked_filesystem_is_served_without_pass_through(tmp_path: Path, stacked: Path) -> None:
     data = random.Random(3).randbytes(3 << 20)
     with served(tmp_path, stacked, timeout=0.05) as mount:
@@ -345,6 +357,43 @@ def test_a_stacked_filesystem_is_served_without_pass_through(tmp_path: Path, sta
         assert (stacked / "large").read_bytes() == data[:5000] + b"map" + data[5003:]
         counts = mount.counts()
     assert counts["write"] >= 3
+
+
+def test_small_files_are_read_without_being_asked_for(tmp_path: Path) -> None:
+    with served(tmp_path, timeout=3600) as mount:
+        for number in range(50):
+            (mount.source / f"{number}").write_bytes(b"%d" % number * 1000)
+        for number in range(50):
+            assert (mount.point / f"{number}").read_bytes() == b"%d" % number * 1000
+        counts = mount.counts()
+    assert (counts["open"], counts.get("read", 0)) == (50, 0)
+
+
+def test_readers_may_come_while_a_small_file_is_written(tmp_path: Path, stacked: Path) -> None:
+    # Cached, a write holds its page locked until the server answers: a server that waited for the
+    # page, to fill it for a first reader, would wait for ever.
+    with served(tmp_path, stacked, timeout=0.05) as mount:
+        done = threading.Event()
+
+        def write(file: int, enough: threading.Event) -> None:
+            while not enough.is_set():
+                os.pwrite(file, b"0" * 100, 0)
+
+        def read() -> None:
+            for number in range(200):
+                path, enough = mount.point / f"{number}", threading.Event()
+                file = os.open(path, os.O_WRONLY | os.O_CREAT)
+                os.write(file, b"0" * 100)
+                writer = threading.Thread(target=write, args=(file, enough))
+                writer.start()
+                assert path.read_bytes() == b"0" * 100
+                enough.set()
+                writer.join()
+                os.close(file)
+            done.set()
+
+        threading.Thread(target=read, daemon=True).start()
+        assert done.wait(DEADLINE)
 
 
 # What the mount forbids.

@@ -8,6 +8,7 @@ node decides, and its decision holds until the last one is released.
 from __future__ import annotations
 
 import fcntl
+import os
 
 from vfs.mount import wire
 from vfs.mount.attributes import Opened
@@ -34,12 +35,15 @@ class BackingFiles:
         self._enabled = enabled
         self._open: dict[int, _OpenNode] = {}
 
-    def open(self, node: int, opened: Opened) -> int:
-        """Counts one open of `node`; the id of its backing file, 0 for cached."""
+    def open(self, node: int, opened: Opened, flags: int) -> int:
+        """Counts one open of `node` by open(2)'s `flags`; its backing file's id, 0 for cached."""
         known = self._open.get(node)
         if known is None:
             backing = 0
-            if self._enabled and (opened.writable or opened.size >= SMALLEST):
+            # The kernel's own open of the backing file would keep O_DIRECT when a program drops it
+            # by fcntl, as dd does for the last part of a block, and refuse that part.
+            wanted = opened.writable or opened.size >= SMALLEST
+            if self._enabled and wanted and not flags & os.O_DIRECT:
                 backing = self._register(opened.fh)
             known = self._open[node] = _OpenNode(backing)
         known.count += 1
@@ -57,12 +61,13 @@ class BackingFiles:
     def _register(self, fd: int) -> int:
         try:
             # A mutable argument is what makes ioctl return the number.
-            return fcntl.ioctl(
+            backing: int = fcntl.ioctl(
                 self._device, wire.IOC_BACKING_OPEN, bytearray(wire.BACKING_MAP.pack(fd, 0))
             )
         except OSError:
             # EPERM without the right to, ELOOP on a stacked file system: cached serves as well.
             return 0
+        return backing
 
     def _unregister(self, backing: int) -> None:
         fcntl.ioctl(self._device, wire.IOC_BACKING_CLOSE, wire.BACKING_CLOSE.pack(backing))

@@ -35,6 +35,7 @@ class Dispatcher:
 
     def dispatch(self, length: int) -> bytes | None:
         """The reply to the request in the first `length` bytes of the buffer, if any is due."""
+        opcode: int
         header = _unpack_header(self._buffer)
         size, opcode, unique, node = header[:4]
         if length < BODY:

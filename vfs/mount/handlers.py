@@ -264,7 +264,7 @@ class Handlers:
         backing = self._backing.open(node, opened, flags)
         if backing:
             return wire.open_reply(unique, opened.fh, Fopen.PASSTHROUGH, backing)
-        keep = opened.keep_cache or (opened.is_first and self._store(node, opened))
+        keep = opened.keep_cache or self._store(node, opened)
         return wire.open_reply(unique, opened.fh, Fopen.KEEP_CACHE if keep else 0)
 
     def _store(self, node: int, opened: Opened) -> bool:
@@ -274,9 +274,11 @@ class Handlers:
         access: half of the requests of a reader that comes by once, as grep and tar do. Only while
         the kernel can hold no page of the file: it might be waiting, with one locked, for us.
         """
-        if opened.writable or not 0 < opened.size <= _STORED:
+        if opened.writable or not opened.is_first or not 0 < opened.size <= _STORED:
             return False
         data = os.pread(opened.fh, opened.size, 0)
+        if len(data) < opened.size:
+            return False  # it is being changed: the end is the kernel's to find
         try:
             os.writev(self._device, [wire.store_notice(node, len(data)), data])
         except OSError as exc:
