@@ -15,6 +15,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from io import TextIOWrapper
+from itertools import takewhile
 
 import click
 
@@ -68,6 +69,7 @@ class Verbs(click.Group):
 @click.command(
     cls=Verbs,
     name="vfs",
+    no_args_is_help=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="`vfs VERB --help` explains a verb, with examples. Paths are the user's own: / is the "
     "workspace.",
@@ -136,7 +138,8 @@ def run(arguments: Sequence[str]) -> int:
         failure = _internal(exc), INTERNAL
         _debug()
     document, status = failure
-    _report(document, as_json="--json" in arguments)
+    # Looked for here, since wrong usage may have ended the parsing before it.
+    _report(document, as_json="--json" in takewhile(lambda word: word != "--", arguments))
     return status
 
 

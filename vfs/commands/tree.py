@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from vfs.commands import output
@@ -56,8 +57,9 @@ def command(
                 }
             )
             return
+        first = next(entries, None)  # before the heading: the path may be none
         output.say(output.path_text(path))
-        for entry in entries:
+        for entry in chain([] if first is None else [first], entries):
             output.say(_line(entry, len(path)))
     output.note_cut(cut)
 

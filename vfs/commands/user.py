@@ -9,7 +9,7 @@ from vfs.commands.base import Settings, json_option, pass_settings, verb
 from vfs.printable import printable
 
 
-@click.group("user")
+@click.group("user", no_args_is_help=False)
 @json_option
 def command() -> None:
     """Add users."""
