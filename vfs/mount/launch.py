@@ -117,6 +117,9 @@ def mount(
         fd, point = mountpoint.take(path, storage=protected)
         place = _Place(fd, point)
         stack.callback(place.close)
+        if request.uid is not None and request.workdir is not None and request.writable:
+            with storage.workspace(request.uid) as workspace:
+                workspace.workdir(request.workdir).close()
         reasons: dict[str, str] = {}
         if request.engine != "fuse":
             refusal = _mount_kernel(storage, request, place)
@@ -151,7 +154,12 @@ def _check_request(storage: Storage, request: MountRequest) -> None:
     with storage.workspace(request.uid) as workspace:
         name = workspace.name.encode()
         if request.workdir is not None:
-            workspace.workdir(request.workdir, create=request.writable).close()
+            managed = workdir_path(request.workdir).kind == "managed"
+            try:
+                workspace.workdir(request.workdir, create=False).close()
+            except NotFound:
+                if not (managed and request.writable):
+                    raise
     for slug in request.skills or ():
         try:
             storage.skill_projections.directory((name, slug.encode())).close()
@@ -220,6 +228,7 @@ def _mount_kernel(storage: Storage, request: MountRequest, place: _Place) -> Vfs
 def _kernel_limit(request: MountRequest) -> str | None:
     """What in the request the kernel engine can never serve."""
     limits = (
+        (os.geteuid() != 0, "needs root"),
         (request.writable, "is read-only"),
         (request.uid is None, "shows one user at a time"),
         (request.skills is not None, "cannot choose among skills"),
@@ -379,6 +388,11 @@ def _mounted(
         )
     try:
         session.mount()
+    except PermissionError as exc:
+        fix = "mount as root, or use --transport pyfuse3"
+        if os.geteuid() == 0:
+            fix = "start the container with: --cap-add SYS_ADMIN --device /dev/fuse"
+        raise PermissionDenied("FUSE may not be used here", fix=fix) from exc
     except OSError as exc:
         raise from_oserror(exc, action="mount") from exc
     return session
