@@ -1,16 +1,16 @@
 """The copy of a whole tree, which is there complete or not at all.
 
-It is made under a hidden name beside the target and renamed there last, never over an entry. Links
-are refused or kept as links; hard links within the tree stay hard links; holes stay holes; times of
-change are kept. Of the modes only the executable bit is, unless asked otherwise. Any depth and
-width is copied with a bounded number of descriptors.
+It is made under a temporary name beside the target and renamed there last, never over an entry.
+Links are refused or kept as links; hard links within the tree stay hard links; holes stay holes;
+times of change are kept. Of the modes only the executable bit is, unless asked otherwise. Extended
+attributes are not. Any depth and width is copied with a bounded number of descriptors. What
+vanishes from the source meanwhile is not in the copy.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import suppress
@@ -34,10 +34,8 @@ from vfs.errors import InvalidPath, VfsError
 from vfs.linux import Status
 from vfs.removal import remove
 from vfs.resolving import O_LOOK, resolver
+from vfs.saving import random_token, temporary_name
 from vfs.walking import Entry, Parts, visit
-
-HIDDEN_PREFIX = b".gemspace-copy-"
-"""Of the names under which copies are made; what a killed process leaves starts with it."""
 
 _RANGE = 1 << 27
 """Bytes that the kernel is told to copy at once: a signal waits for no more than this."""
@@ -84,15 +82,16 @@ def copy(
     All is given to `owner`, else it is this process's. Set-id bits are never kept. Raises
     AlreadyExists, LinkRefused (unless links are kept), SpecialFileRefused, InvalidPath (a mount, or
     a target within the source), NoSpace, and whatever reading and writing raise; nothing is at the
-    target then. Only a kill leaves the hidden sibling. What it holds is not forced to the disk.
+    target then. Only a kill leaves something, under a
+    temporary name. What it holds is not forced to the disk.
     """
     parts, goal = split_path(source_path), split_path(target_path)
     top = Entry(parts, source.stat(parts))
     with target.parent(goal) as (folder, name):
         with translated("copy to", goal):
             _refuse_existing(folder.fd, name)
-        hidden = HIDDEN_PREFIX + secrets.token_hex(8).encode()
-        making = _Copy(folder, hidden, links, owner, modes)
+        temporary = temporary_name(random_token())
+        making = _Copy(folder, temporary, links, owner, modes)
         try:
             if top.is_dir:
                 making.add(source, top, 0)
@@ -103,9 +102,9 @@ def copy(
                     making.add(here, top, 0)
             making.finish()
             with translated("copy to", goal):
-                rename(folder.fd, hidden, folder.fd, name, linux.RENAME_NOREPLACE)
+                rename(folder.fd, temporary, folder.fd, name, linux.RENAME_NOREPLACE)
         except BaseException:
-            _discard(folder, hidden)
+            _discard(folder, temporary)
             raise
         finally:
             making.close()
@@ -117,30 +116,30 @@ def _refuse_existing(dirfd: int, name: bytes) -> None:
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
 
 
-def _discard(folder: Directory, hidden: bytes) -> None:
+def _discard(folder: Directory, temporary: bytes) -> None:
     """Removes what was made, directories that are read-only already included."""
     with suppress(VfsError):
-        folder.change_mode((hidden,), 0o700)
-        for here, entry in visit(folder, (hidden,)):
+        folder.change_mode((temporary,), 0o700)
+        for here, entry in visit(folder, (temporary,)):
             if entry.is_dir:
                 here.change_mode((entry.name,), 0o700)
     with suppress(VfsError):
-        remove(folder, (hidden,))
+        remove(folder, (temporary,))
 
 
 class _Copy:
-    """A tree that is being made in `folder` under a hidden name, entry by entry as they are met."""
+    """A tree that is made in `folder` under a temporary name, entry by entry as they are met."""
 
     def __init__(
         self,
         folder: Directory,
-        hidden: bytes,
+        temporary: bytes,
         links: Literal["refuse", "keep"],
         owner: tuple[int, int] | None,
         modes: Modes | Literal["keep"],
     ) -> None:
         self._folder = folder
-        self._hidden = hidden
+        self._temporary = temporary
         self._links = links
         self._owner = owner
         self._modes = modes
@@ -159,15 +158,31 @@ class _Copy:
         """Copies one entry, which `here` holds, `depth` levels below the top."""
         while len(self._unfinished) > depth:
             self._finish_directory()
-        name = entry.name if depth else self._hidden
+        name = entry.name if depth else self._temporary
         with translated("copy", entry.path):
             if entry.is_dir:
                 self._add_directory(entry, name)
-            elif entry.is_link and self._links == "keep":
-                self._add_link(here, entry, name)
+                return
+            try:
+                source = self._read(here, entry)
+            except FileNotFoundError:
+                if depth:
+                    return
+                raise
+            if isinstance(source, bytes):
+                self._add_link(source, entry.status, name)
             else:
-                refuse_type(entry.status.mode)
-                self._add_file(here, entry, name)
+                try:
+                    self._add_file(source, name)
+                finally:
+                    os.close(source)
+
+    def _read(self, here: Directory, entry: Entry) -> bytes | int:
+        """The text of a link that is to be kept, or a descriptor of a regular file."""
+        if entry.is_link and self._links == "keep":
+            return os.readlink(entry.name, dir_fd=here.fd)
+        refuse_type(entry.status.mode)
+        return open_regular(here.fd, here.mnt_id, (entry.name,), os.O_RDONLY)
 
     def finish(self) -> None:
         """Gives the directories that are still open their owners, modes and times."""
@@ -200,41 +215,35 @@ class _Copy:
     def _mode(self, mode: int) -> int:
         return mode & 0o1777 if self._modes == "keep" else self._modes.of(mode)
 
-    def _add_link(self, here: Directory, entry: Entry, name: bytes) -> None:
+    def _add_link(self, text: bytes, status: Status, name: bytes) -> None:
         made = self._descent.here
-        os.symlink(os.readlink(entry.name, dir_fd=here.fd), name, dir_fd=made.fd)
+        os.symlink(text, name, dir_fd=made.fd)
         fd = resolver().open(made.fd, made.mnt_id, (name,), O_LOOK)
         try:
-            if not stat.S_ISLNK(linux.fstatx(fd).mode):
+            if not stat.S_ISLNK(linux.fstatx(fd).mode):  # somebody took its name
                 raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
             if self._owner is not None:
                 linux.fchown_held(fd, *self._owner)
-            status = entry.status
             os.utime(f"/proc/self/fd/{fd}", ns=(status.atime_ns, status.mtime_ns))
         finally:
             os.close(fd)
 
-    def _add_file(self, here: Directory, entry: Entry, name: bytes) -> None:
+    def _add_file(self, source: int, name: bytes) -> None:
         made = self._descent.here
-        if entry.status.nlink > 1:
-            first = self._names.get(entry.status.identity)
-            if first is not None:
-                self._folder.link(first, (name,), to=made)
-                return
-        source = open_regular(here.fd, here.mnt_id, (entry.name,), os.O_RDONLY)
+        status = linux.fstatx(source)
+        first = self._names.get(status.identity)
+        if first is not None:
+            self._folder.link(first, (name,), to=made)
+            return
+        target = create_regular(made.fd, name, self._mode(status.mode), owner=self._owner)
         try:
-            status = linux.fstatx(source)
-            target = create_regular(made.fd, name, self._mode(status.mode), owner=self._owner)
-            try:
-                _copy_bytes(source, target, status)
-                os.utime(target, ns=(status.atime_ns, status.mtime_ns))
-            finally:
-                os.close(target)
+            _copy_bytes(source, target, status)
+            os.utime(target, ns=(status.atime_ns, status.mtime_ns))
         finally:
-            os.close(source)
+            os.close(target)
         if status.nlink > 1:
             above = [entry.name for entry in self._unfinished[1:]]
-            self._names[status.identity] = (self._hidden, *above, name)
+            self._names[status.identity] = (self._temporary, *above, name)
 
 
 def _copy_bytes(source: int, target: int, status: Status) -> None:

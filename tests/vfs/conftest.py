@@ -74,6 +74,14 @@ def mount() -> Iterator[Mount]:
 
 
 @pytest.fixture
+def memory(folder: Path, mount: Mount) -> Iterator[Directory]:
+    """The directory to work in on a tmpfs: for trees whose size or depth a disk takes time for."""
+    mount(folder, "-t", "tmpfs", "-o", "size=256m,nr_inodes=1m", "none")
+    with Directory.open(folder) as directory:
+        yield directory
+
+
+@pytest.fixture
 def planted(folder: Path, outside: Path) -> Path:
     """A directory with links of every kind in it, and files and directories beside them."""
     (folder / "source").write_bytes(b"inside")
