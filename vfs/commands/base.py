@@ -27,6 +27,10 @@ else:
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
+FINDINGS = 1
+"""Exit status of a look that found something to mend."""
+
+
 @dataclass(slots=True)
 class Settings:
     """What was said before the verb."""

@@ -6,7 +6,6 @@ Only names that mean themselves to every shell are offered: the scripts that ask
 from __future__ import annotations
 
 import os
-import os
 import re
 from collections.abc import Iterable
 from contextlib import suppress
@@ -21,15 +20,17 @@ from vfs.errors import VfsError
 MAX_OFFERED = 200
 """More names than these help nobody who is looking for one."""
 
-_PLAIN = re.compile(r"[\w.@%+=:,/-]+")
+_PLAIN = re.compile(r"[\w.%+/-]+")
 
 
 def complete_uid(
     ctx: click.Context, _param: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     """The users whose directory has their own name; what others are called is not known."""
+    from vfs.naming import safe_uid
+
     with suppress(VfsError, OSError, click.UsageError), _settings(ctx).open() as storage:
-        return _items(storage.users(), incomplete)
+        return _items((n for n in storage.users() if safe_uid(n) == n), incomplete)
     return []
 
 

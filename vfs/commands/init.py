@@ -26,4 +26,4 @@ def command(settings: Settings) -> None:
     if settings.json:
         output.emit({"users": users})
     else:
-        output.say(f"the storage is ready, with {users} {'user' if users == 1 else 'users'}")
+        output.say(f"the storage is ready, with {output.counted(users, 'user')}")

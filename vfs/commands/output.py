@@ -82,6 +82,11 @@ def columns(entries: Sequence[Entry], names: Sequence[str]) -> None:
     )
 
 
+def counted(number: int, noun: str) -> str:
+    """A number of things, in words that fit it."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def path_text(parts: Sequence[bytes]) -> str:
     """A scope path as it is shown."""
     return printable(path_bytes(parts))
