@@ -842,3 +842,46 @@ def test_the_log_is_safe_on_a_terminal() -> None:
     assert lines[0].endswith(r" vfs: ERROR: a\x1bb")
     assert lines[1] == "Traceback (most recent call last):"
     assert lines[-2:] == [r"ValueError: \x1b[2J", "forged"]
+
+
+def test_what_nobody_waits_for_any_more_is_undone(tmp_path: Path) -> None:
+    program = f"""
+import os, time
+from vfs.mount import daemon
+def serve(announce):
+    daemon.settle()
+    open("{tmp_path}/started", "w").write(str(os.getpid()))
+    while not os.path.exists("{tmp_path}/go"):
+        time.sleep(0.01)
+    announce({{}})
+    open("{tmp_path}/went-on", "w").close()
+daemon.detach(serve)
+"""
+    started = tmp_path / "started"
+    with subprocess.Popen([sys.executable, "-c", program]) as waiting:
+        until(lambda: started.exists() and started.read_text() != "", "it starts")
+        waiting.kill()
+    (tmp_path / "go").touch()
+    until(lambda: is_gone(int(started.read_text())), "the process ends")
+    assert not (tmp_path / "went-on").exists()
+
+
+def test_a_bug_before_the_mount_is_one_line_and_the_log_has_the_rest(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    program = f"""
+from vfs.errors import StorageFailure
+from vfs.mount import daemon
+daemon.log_to(b"{log}", foreground=False)
+def serve(announce):
+    raise ValueError("secret")
+try:
+    daemon.detach(serve)
+except StorageFailure as exc:
+    print(exc)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == (
+        "ValueError in the process of the mount; run it with --foreground to see more\n"
+    )
+    assert log.read_text().splitlines()[-1] == "ValueError: secret"

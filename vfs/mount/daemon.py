@@ -16,7 +16,7 @@ import resource
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import NoReturn, Protocol
 
 from vfs.errors import StorageFailure, VfsError, from_oserror
@@ -53,7 +53,8 @@ class Session(Protocol):
 def detach(serve: Callable[[Announce], None]) -> dict[str, object]:
     """Runs `serve` in a detached process; returns what it announced, while it goes on.
 
-    Raises the VfsError that it met before that. The process exits when `serve` returns.
+    Raises the VfsError that it met before that. The process exits when `serve` returns, and also
+    when it announces something and nobody waits for that any more.
     """
     sys.stdout.flush()
     sys.stderr.flush()
@@ -175,12 +176,14 @@ def _run_detached(serve: Callable[[Announce], None], writer: int) -> NoReturn:
 
         def announce(message: Mapping[str, object]) -> None:
             nonlocal announced
-            _send(writer, message)
             announced = True
+            _send(writer, message)
 
         try:
             serve(announce)
             status = 0
+        except BrokenPipeError:
+            pass  # whoever asked for the mount has ended
         except VfsError as exc:
             status = exc.exit_status
             if not announced:
@@ -203,7 +206,7 @@ def _internal(exc: BaseException) -> VfsError:
 
 
 def _send(writer: int, message: Mapping[str, object]) -> None:
-    with suppress(BrokenPipeError), open(writer, "wb") as pipe:
+    with open(writer, "wb", buffering=0) as pipe:
         pipe.write(json.dumps(message).encode())
 
 
