@@ -62,6 +62,11 @@ def test_the_help_of_a_verb_ends_with_examples_of_that_verb(path: tuple[str, ...
 
 
 @pytest.mark.parametrize("path", VERBS, ids=IDS)
+def test_the_first_sentence_of_a_verb_fits_into_a_list(path: tuple[str, ...]) -> None:
+    assert not VERBS[path].get_short_help_str(70).endswith("...")
+
+
+@pytest.mark.parametrize("path", VERBS, ids=IDS)
 def test_every_verb_takes_json(path: tuple[str, ...]) -> None:
     options = [option for param in VERBS[path].params for option in param.opts]
     assert options.count("--json") == 1

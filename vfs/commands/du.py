@@ -38,9 +38,10 @@ def command(
     workdir: str | None,
     summarize: bool,
 ) -> None:
-    """Show the bytes that each entry of a directory takes on the disk, and last the total.
+    """Show how much of the disk each entry of a directory takes.
 
-    All beneath is counted, whatever the depth and number; a file with several names once a line.
+    In bytes, and last the total. All beneath is counted, whatever the depth and number; a file
+    with several names once a line.
     """
     from vfs.walking import UNBOUNDED, Entry
 

@@ -38,9 +38,10 @@ if TYPE_CHECKING:
 def command(
     settings: Settings, uid: str, path: tuple[bytes, ...], workdir: str | None, limits: Limits
 ) -> None:
-    """List a directory, or show one entry: mode, owner, size in bytes, time in UTC, name.
+    """List a directory, or show one entry.
 
-    Directories come first. Links are listed as links.
+    Each line has the mode, the owner, the size in bytes, the time in UTC and the name. Directories
+    come first. Links are listed as links.
     """
     from vfs.walking import Cut, Entry
 

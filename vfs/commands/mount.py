@@ -31,7 +31,7 @@ def _seconds(_ctx: click.Context, _param: click.Parameter, value: float) -> floa
     examples=(
         "vfs mount alice /mnt/alice                        # user-data/ and skills/, read-only",
         "vfs mount alice /mnt/alice --writable",
-        "vfs mount alice /mnt/report --workdir projects/0b0e3a52-…",
+        "vfs mount alice /mnt/report --workdir projects/0b0e3a52-7c1d-4c8e-9d5f-6a3b1f2e4d5c",
         "vfs mount alice /mnt/alice --skills pdf,csv-report",
         "vfs mount --all /mnt/everyone                     # <user>/{user-data,skills}",
         "vfs mount alice /mnt/alice --foreground           # for systemd; ends on SIGTERM, Ctrl-C",

@@ -79,7 +79,10 @@ def list_(settings: Settings) -> None:
 @click.argument("slug")
 @pass_settings
 def remove(settings: Settings, slug: str) -> None:
-    """Remove a skill from the store; users lose it at their next `vfs skills project`."""
+    """Remove a skill from the store.
+
+    Users see it until their next `vfs skills project`.
+    """
     from vfs.skills import SkillStore
 
     with settings.open() as storage:
@@ -103,7 +106,9 @@ def remove(settings: Settings, slug: str) -> None:
 def project(
     settings: Settings, ctx: click.Context, uid: str, slugs: tuple[str, ...], by_content: bool
 ) -> None:
-    """Make the skills that a user sees those of the store, or those named.
+    """Bring the skills that a user sees up to date.
+
+    They become those of the store, or those of them that are named.
 
     What is unchanged is not touched. A skill that cannot be shown is refused by name, the others
     are brought up to date all the same; the exit status is 1 then.
@@ -135,9 +140,10 @@ def project(
 @click.pass_context
 @pass_settings
 def verify(settings: Settings, ctx: click.Context, uid: str, slugs: tuple[str, ...]) -> None:
-    """Compare what a user sees with the store, byte for byte; change nothing.
+    """Compare the skills that a user sees with the store.
 
-    Name the slugs that were projected, if not all. Exit status 0 when nothing differs, else 1.
+    Every byte is compared, and nothing changed. Name the slugs that were projected, if not all.
+    Exit status 0 when nothing differs, else 1.
     """
     from vfs.skills import verify
 

@@ -21,7 +21,10 @@ from vfs.commands.base import (
 @workdir_option
 @pass_settings
 def command(settings: Settings, uid: str, path: tuple[bytes, ...], workdir: str | None) -> None:
-    """Show everything about one entry, its ETag included; of a link itself, never its target."""
+    """Show everything about one entry, its ETag included.
+
+    Of a link it shows the link itself, and the text in it.
+    """
     from vfs.saving import etag
     from vfs.walking import Entry
 

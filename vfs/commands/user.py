@@ -19,7 +19,7 @@ def command() -> None:
 @click.argument("uid")
 @pass_settings
 def add(settings: Settings, uid: str) -> None:
-    """Make the workspace of a new user, and the folder of the skills they see."""
+    """Make the workspace of a new user, and the folder of their skills."""
     with settings.open() as storage, storage.add_user(uid) as workspace:
         directory = workspace.name
     if settings.json:
