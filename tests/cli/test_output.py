@@ -36,6 +36,8 @@ def test_short_times_are_of_one_width() -> None:
 def test_columns_are_as_wide_as_their_widest_cell(capsys: pytest.CaptureFixture[str]) -> None:
     output.table([("a", "10", "x"), ("bcd", "7", "last is as it is ")], right=frozenset({1}))
     assert capsys.readouterr().out == "a    10  x\nbcd   7  last is as it is \n"
+    output.table([("小王", "x"), ("e\u0301", "y")])
+    assert capsys.readouterr().out == "小王  x\ne\u0301     y\n"
     output.table([])
     assert capsys.readouterr().out == ""
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import stat
 import sys
+import unicodedata
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -55,14 +56,21 @@ def write(text: str) -> None:
 
 def table(rows: Sequence[Sequence[str]], *, right: frozenset[int] = frozenset()) -> None:
     """Prints columns as wide as they need to be, those in `right` flush; the last is as it is."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    widths = [max(map(_width, column)) for column in zip(*rows, strict=True)]
     for row in rows:
-        *cells, last = row
-        padded = [
-            cell.rjust(width) if index in right else cell.ljust(width)
-            for index, (cell, width) in enumerate(zip(cells, widths, strict=False))
-        ]
-        say("  ".join([*padded, last]))
+        cells = []
+        for index, cell in enumerate(row[:-1]):
+            padding = " " * (widths[index] - _width(cell))
+            cells.append(padding + cell if index in right else cell + padding)
+        say("  ".join([*cells, row[-1]]))
+
+
+def _width(text: str) -> int:
+    """Columns that a terminal takes for it: two for a wide letter (UAX #11), none for a mark."""
+    if text.isascii():
+        return len(text)
+    wide = sum(unicodedata.east_asian_width(char) in "WF" for char in text)
+    return len(text) + wide - sum(unicodedata.combining(char) != 0 for char in text)
 
 
 def columns(entries: Sequence[Entry], names: Sequence[str]) -> None:
