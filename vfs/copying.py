@@ -250,13 +250,13 @@ def _copy_bytes(source: int, target: int, status: Status) -> None:
     if status.blocks * _BLOCK >= status.size:
         _copy_range(source, target, 0, status.size)
         return
-    for start, end in _extents(source, status.size):
+    for start, end in extents(source, status.size):
         _copy_range(source, target, start, end)
     os.ftruncate(target, status.size)
 
 
-def _extents(fd: int, size: int) -> Iterator[tuple[int, int]]:
-    """The ranges of a file that are no holes."""
+def extents(fd: int, size: int) -> Iterator[tuple[int, int]]:
+    """The ranges of an open file that are no holes, up to `size` bytes. Raises OSError."""
     end = 0
     while end < size:
         try:
