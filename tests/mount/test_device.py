@@ -360,13 +360,22 @@ def test_a_stacked_filesystem_is_served_without_pass_through(tmp_path: Path, sta
 
 
 def test_small_files_are_read_without_being_asked_for(tmp_path: Path) -> None:
-    with served(tmp_path, timeout=3600) as mount:
-        for number in range(50):
-            (mount.source / f"{number}").write_bytes(b"%d" % number * 1000)
-        for number in range(50):
-            assert (mount.point / f"{number}").read_bytes() == b"%d" % number * 1000
+    wanted = {f"{number}": b"%d" % number * 1000 for number in range(50)}
+    source = tmp_path / "source"
+    source.mkdir()
+    for name, data in wanted.items():
+        (source / name).write_bytes(data)
+    with served(tmp_path, source, read_only=True, timeout=3600) as mount:
+        assert content(mount.point) == wanted
         counts = mount.counts()
     assert (counts["open"], counts.get("read", 0)) == (50, 0)
+
+
+def test_opening_a_file_of_a_writable_mount_does_not_read_it(mount: Served) -> None:
+    (mount.source / "file").write_bytes(b"content")
+    os.utime(mount.source / "file", ns=(1, 2))
+    os.close(os.open(mount.point / "file", os.O_RDONLY))
+    assert os.stat(mount.source / "file").st_atime_ns == 1
 
 
 def test_readers_may_come_while_a_small_file_is_written(tmp_path: Path, stacked: Path) -> None:

@@ -166,7 +166,7 @@ class Connection:
     def __init__(self, operations: Any) -> None:
         self.device = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
         backing = BackingFiles(self.device, enabled=False)
-        self.handlers = Handlers(operations, self.device, backing, max_write=65536)
+        self.handlers = Handlers(operations, self.device, backing, read_only=False, max_write=65536)
         self._dispatch = Dispatcher(self.handlers).dispatch
 
     def ask(self, opcode: int, body: bytes = b"", *, node: int = 1, size: int | None = None) -> Any:

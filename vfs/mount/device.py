@@ -95,6 +95,7 @@ class DeviceSession:
         burst of requests lasts (`vfs.mount.latency`).
         """
         self._operations = operations
+        self._read_only = read_only
         self._mountpoint = mountpoint
         self._allow_other = allow_other
         self._fsname = fsname
@@ -191,7 +192,11 @@ class DeviceSession:
         )  # fmt: skip
         backing = BackingFiles(self._device, enabled=bool(stack))
         self._handlers = Handlers(
-            self._operations, self._device, backing, max_write=self._max_write
+            self._operations,
+            self._device,
+            backing,
+            read_only=self._read_only,
+            max_write=self._max_write,
         )
 
     def run(self) -> None:

@@ -69,12 +69,19 @@ class Handlers:
     """
 
     def __init__(
-        self, operations: Operations, device: int, backing: BackingFiles, *, max_write: int
+        self,
+        operations: Operations,
+        device: int,
+        backing: BackingFiles,
+        *,
+        read_only: bool,
+        max_write: int,
     ) -> None:
         """`device` takes the replies that are not returned: large reads' and the threads'."""
         self._operations = operations
         self._device = device
         self._backing = backing
+        self._read_only = read_only
         self._dircache = DirectoryCache(operations.timeout)
         self._valid = Validity(operations.timeout)
         self._keeps_absence = operations.timeout > 0
@@ -270,11 +277,12 @@ class Handlers:
     def _store(self, node: int, opened: Opened) -> bool:
         """Gives a small file's bytes to the kernel before they are asked for; whether it took them.
 
-        That spares the READ, and the GETATTR by which the kernel would learn the new time of
-        access: half of the requests of a reader that comes by once, as grep and tar do. Only while
-        the kernel can hold no page of the file: it might be waiting, with one locked, for us.
+        That spares the READ: half of what a reader waits for that comes by once, as grep and tar
+        do. Only on a read-only mount, for the file is read whether its reader reads it or not: its
+        time of access would tell. And only while the kernel can hold no page of the file: it might
+        be waiting, with one locked, for us.
         """
-        if opened.writable or not opened.is_first or not 0 < opened.size <= _STORED:
+        if not self._read_only or not opened.is_first or not 0 < opened.size <= _STORED:
             return False
         data = os.pread(opened.fh, opened.size, 0)
         if len(data) < opened.size:
