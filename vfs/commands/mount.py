@@ -14,7 +14,7 @@ from vfs.mount.links import Links
 from vfs.printable import printable
 
 if TYPE_CHECKING:
-    from vfs.mount import launch
+    from vfs.mount.request import Mounted, MountRequest
 
 MAX_CACHE = 86_400.0
 """A day: what is cached for longer is never looked at again."""
@@ -116,13 +116,14 @@ def command(
     mount is live, and says which engine serves it.
     """
     from vfs.mount import launch
+    from vfs.mount.request import MountRequest
 
     if len(places) != (1 if everyone else 2):
         raise click.UsageError("Give --all and MOUNTPOINT, or UID and MOUNTPOINT.")
     if workdir is not None and (everyone or skills is not None):
         raise click.UsageError("--workdir goes with neither --all nor --skills.")
     uid = None if everyone else places[0].decode("utf-8", "surrogateescape")
-    request = launch.MountRequest(
+    request = MountRequest(
         uid=uid,
         workdir=None if workdir is None else os.fsencode(workdir),
         skills=None if skills is None else tuple(slug for slug in skills.split(",") if slug),
@@ -137,7 +138,7 @@ def command(
         transport=None if transport == "auto" else "device" if transport == "device" else "pyfuse3",
     )
 
-    def report(mounted: launch.Mounted) -> None:
+    def report(mounted: Mounted) -> None:
         if settings.json:
             output.emit(_document(request, mounted))
         else:
@@ -147,7 +148,7 @@ def command(
         launch.mount(storage, request, places[-1], folder=folder, report=report)
 
 
-def _say(request: launch.MountRequest, mounted: launch.Mounted) -> None:
+def _say(request: MountRequest, mounted: Mounted) -> None:
     shown = "all users" if request.uid is None else printable(request.uid)
     engine = "the kernel engine"
     if mounted.transport is not None:
@@ -158,7 +159,7 @@ def _say(request: launch.MountRequest, mounted: launch.Mounted) -> None:
         output.say(f"  passed over: {reason}")
 
 
-def _document(request: launch.MountRequest, mounted: launch.Mounted) -> dict[str, object]:
+def _document(request: MountRequest, mounted: Mounted) -> dict[str, object]:
     return {
         **output.named("point", mounted.point),
         "uid": request.uid,

@@ -64,8 +64,24 @@ def locate(path: bytes) -> bytes:
         os.close(fd)
 
 
-def take(path: bytes, *, storage: Sequence[int]) -> tuple[int, bytes]:
-    """Checks the mountpoint and locks it: its descriptor and its absolute path.
+class Place:
+    """A checked mountpoint; its descriptor holds the lock until it is closed."""
+
+    def __init__(self, fd: int, point: bytes) -> None:
+        self.fd = fd
+        """Of the directory itself, to mount on."""
+        self.point = point
+        """Its absolute path, as the mount table writes it."""
+
+    def close(self) -> None:
+        """Gives up the lock, as far as this process holds it; a second call does nothing."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+
+def take(path: bytes, *, storage: Sequence[int]) -> Place:
+    """Checks the mountpoint and locks it.
 
     `storage` are descriptors of the directories that must not be above it or beneath it. Raises the
     error of its kind for a mountpoint that is not good, then nothing was changed.
@@ -96,7 +112,7 @@ def take(path: bytes, *, storage: Sequence[int]) -> tuple[int, bytes]:
         if isinstance(exc, OSError):
             raise from_oserror(exc, path=point, action="use the mountpoint") from exc
         raise
-    return fd, point
+    return Place(fd, point)
 
 
 @dataclass(frozen=True, slots=True)
