@@ -1,0 +1,1 @@
+"""What the benchmark `mount` is made of: data, systems, work, measurements, tables."""
