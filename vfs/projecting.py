@@ -112,12 +112,10 @@ def verify(storage: Storage, uid: str, slugs: Iterable[str] | None = None) -> li
             path = (safe_uid(uid).encode(),)
             target = stack.enter_context(storage.skill_projections.directory(path))
         shown = set() if target is None else set(slugs_in(target))
-        known = slugs_in(store)
-        if wanted is None:
-            wanted = known
+        known = set(slugs_in(store))
         comparison = Comparison(store)
         found = []
-        for slug in wanted:
+        for slug in known if wanted is None else wanted:
             if slug not in known:
                 found.append(Difference(slug, "refused", _NOT_IN_STORE))
             elif target is None or slug not in shown:
@@ -130,7 +128,7 @@ def verify(storage: Storage, uid: str, slugs: Iterable[str] | None = None) -> li
                 difference = comparison.difference(target, slug)
                 if difference is not None:
                     found.append(difference)
-        for slug in shown.difference(wanted):
+        for slug in shown.difference(known if wanted is None else wanted):
             reason = "it was not asked for" if slug in known else _NOT_IN_STORE
             found.append(Difference(slug, "extra", reason))
         return sorted(found, key=lambda difference: difference.slug)
@@ -195,8 +193,8 @@ def store_of(storage: Storage) -> Directory:
         raise NotFound("skill-store has no folder shared", fix="make it with `vfs init`") from None
 
 
-def _checked(slugs: Iterable[str] | None) -> list[str] | None:
-    return None if slugs is None else sorted({skill_slug(slug) for slug in slugs})
+def _checked(slugs: Iterable[str] | None) -> frozenset[str] | None:
+    return None if slugs is None else frozenset(skill_slug(slug) for slug in slugs)
 
 
 @contextmanager
@@ -233,23 +231,21 @@ class _Refresh:
         self._owner = owner
         self._by_content = by_content
 
-    def run(self, wanted: list[str] | None) -> Projection:
-        known = slugs_in(self._store)
-        if wanted is None:
-            wanted = known
+    def run(self, wanted: frozenset[str] | None) -> Projection:
+        known = set(slugs_in(self._store))
         self._sweep()
         present = set(slugs_in(self._target))
         done: dict[str, list[str]] = {"added": [], "updated": [], "removed": [], "unchanged": []}
         refused: dict[str, str] = {}
-        for slug in wanted:
-            if slug not in known:
-                refused[slug] = _NOT_IN_STORE
-                continue
+        for slug in sorted(known if wanted is None else known & wanted):
             try:
                 if slug in present and self._is_current(slug):
                     done["unchanged"].append(slug)
                     continue
                 retired = self._bring(slug, slug in present)
+            except NotFound:
+                # Removed from the store meanwhile.
+                known.remove(slug)
             except _NOBODYS:
                 raise
             except VfsError as exc:
@@ -258,7 +254,10 @@ class _Refresh:
                 done["added" if retired is None else "updated"].append(slug)
                 if retired is not None:
                     self._drop(retired)
-        for slug in sorted(present.difference(set(wanted).intersection(known))):
+        if wanted is not None:
+            refused.update(dict.fromkeys(sorted(wanted.difference(known)), _NOT_IN_STORE))
+            known &= wanted
+        for slug in sorted(present - known):
             self._remove(slug)
             done["removed"].append(slug)
         return Projection(**{name: tuple(slugs) for name, slugs in done.items()}, refused=refused)

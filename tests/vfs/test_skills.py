@@ -809,18 +809,28 @@ def test_a_skill_that_never_stands_still_is_refused(
     assert os.listdir(shown) == []
 
 
-def test_a_skill_that_is_removed_during_its_copy_is_refused(
+@pytest.mark.parametrize(
+    ("slugs", "refused"), [(None, {}), (["pdf", "csv"], {"pdf": "it is not in the store"})]
+)
+def test_a_skill_that_is_removed_during_its_copy_goes(
     storage: Storage,
     store: SkillStore,
+    shared: Path,
     shown: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    slugs: list[str] | None,
+    refused: dict[str, str],
 ) -> None:
+    store.add(make(tmp_path / "csv", CSV))
     store.add(make(tmp_path / "pdf", PDF))
+    project(storage, "alice")
+    grow(shared / "pdf/SKILL.md")
     during_a_copy(monkeypatch, lambda: store.remove("pdf"))
-    refreshed = project(storage, "alice")
-    assert refreshed == Projection(refused={"pdf": "cannot open pdf: no such file or directory"})
-    assert os.listdir(shown) == []
+    assert project(storage, "alice", slugs) == Projection(
+        removed=("pdf",), unchanged=("csv",), refused=refused
+    )
+    assert os.listdir(shown) == ["csv"]
 
 
 # Differences.
