@@ -39,6 +39,7 @@ _MAX_COPY = 0x7FFFF000
 _SLOW_CALLS = 4
 """Threads for calls that wait for a disk: a disk gains from a few at once, and not from many."""
 
+_SLASH = ord("/")  # looking for a number is several times faster than for bytes
 _SECOND = 1_000_000_000
 
 _unpack_getattr = wire.GETATTR_IN.unpack_from
@@ -108,7 +109,7 @@ class Handlers:
     def _name(self, start: int, end: int) -> bytes:
         """The one name, and its NUL, that the request holds from `start` to `end`."""
         name = bytes(self._view[start : end - 1])
-        if not name or self.buffer[end - 1] or b"\0" in name or b"/" in name:
+        if not name or self.buffer[end - 1] or 0 in name or _SLASH in name:
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
         return name
 

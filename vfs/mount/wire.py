@@ -14,7 +14,7 @@ from __future__ import annotations
 import errno
 import os
 from enum import IntEnum, IntFlag
-from struct import Struct
+from struct import Struct, pack
 
 from vfs.mount.attributes import Attributes
 
@@ -141,7 +141,7 @@ IOC_BACKING_CLOSE = 0x4004E502
 
 _ATTR = "QQQqqqIIIIIIIII4x"  # the seconds are signed in the kernel, whatever the header says
 _OUT = "IiQ"
-_ENTRY = "Q8xQQII" + _ATTR
+_ENTRY = "Q8x24s" + _ATTR
 _OPEN = "QIi"
 
 IN_HEADER = Struct("=IIQQIIIHH")
@@ -196,9 +196,9 @@ COPY_FILE_RANGE_IN = Struct("=QQQQQQQ")
 """fh_in, off_in, nodeid_out, fh_out, off_out, len, flags"""
 
 ENTRY_REPLY = Struct("=" + _OUT + _ENTRY)
-"""header, nodeid, entry_valid, attr_valid, their nanoseconds, the attributes"""
-ATTR_REPLY = Struct("=" + _OUT + "QI4x" + _ATTR)
-"""header, attr_valid, its nanoseconds, the attributes"""
+"""header, nodeid, Validity.entry, the attributes"""
+ATTR_REPLY = Struct("=" + _OUT + "12s4x" + _ATTR)
+"""header, Validity.attributes, the attributes"""
 OPEN_REPLY = Struct("=" + _OUT + _OPEN)
 """header, fh, open_flags, backing_id"""
 CREATE_REPLY = Struct("=" + _OUT + _ENTRY + _OPEN)
@@ -242,12 +242,15 @@ _PADDING = [bytes(-length % 8) for length in range(8)]
 class Validity:
     """How long the kernel may keep what it is told, as the replies write it."""
 
-    __slots__ = ("nanoseconds", "seconds")
+    __slots__ = ("attributes", "entry")
 
     def __init__(self, timeout: float) -> None:
         """`timeout` in seconds."""
-        self.seconds = int(timeout)
-        self.nanoseconds = int(timeout % 1 * 1_000_000_000)
+        seconds, nanoseconds = int(timeout), int(timeout % 1 * 1_000_000_000)
+        self.entry = pack("=QQII", seconds, seconds, nanoseconds, nanoseconds)
+        """entry_valid, attr_valid, their nanoseconds"""
+        self.attributes = pack("=QI", seconds, nanoseconds)
+        """attr_valid, its nanoseconds"""
 
 
 def error_reply(unique: int, number: int) -> bytes:
@@ -275,10 +278,9 @@ def data_header(unique: int, length: int) -> bytes:
 
 def entry_reply(unique: int, node: int, valid: Validity, attributes: Attributes) -> bytes:
     """The answer to LOOKUP and to what makes a name."""
-    seconds, nanoseconds = valid.seconds, valid.nanoseconds
     return _pack_entry(
         _ENTRY_SIZE, 0, unique,
-        node, seconds, seconds, nanoseconds, nanoseconds, *attributes,
+        node, valid.entry, *attributes,
     )  # fmt: skip
 
 
@@ -289,7 +291,7 @@ def absent_reply(unique: int, valid: Validity) -> bytes:
 
 def attr_reply(unique: int, valid: Validity, attributes: Attributes) -> bytes:
     """The answer to GETATTR and SETATTR."""
-    return _pack_attr(_ATTR_SIZE, 0, unique, valid.seconds, valid.nanoseconds, *attributes)
+    return _pack_attr(_ATTR_SIZE, 0, unique, valid.attributes, *attributes)
 
 
 def open_reply(unique: int, fh: int, flags: int, backing: int = 0) -> bytes:
@@ -302,10 +304,9 @@ def create_reply(
     fh: int, flags: int, backing: int,
 ) -> bytes:  # fmt: skip
     """The answer to CREATE: an entry and an open file."""
-    seconds, nanoseconds = valid.seconds, valid.nanoseconds
     return _pack_create(
         _CREATE_SIZE, 0, unique,
-        node, seconds, seconds, nanoseconds, nanoseconds, *attributes,
+        node, valid.entry, *attributes,
         fh, flags, backing,
     )  # fmt: skip
 
@@ -346,13 +347,12 @@ def direntplus(
 ) -> bytes:  # fmt: skip
     """One name of a READDIRPLUS reply; without attributes the kernel learns the name alone."""
     length = len(name)
-    seconds, nanoseconds = valid.seconds, valid.nanoseconds
     node = ino
     if attributes is None:
         node, attributes = 0, _NO_ATTRIBUTES
     return (
         _pack_direntplus(
-            node, seconds, seconds, nanoseconds, nanoseconds, *attributes,
+            node, valid.entry, *attributes,
             ino, next_offset, length, kind,
         )
         + name
