@@ -105,6 +105,7 @@ def main() -> int:
     """The console command: its exit status."""
     # A reader that ends early ends the writer, without a word.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    _open_standard_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -141,6 +142,16 @@ def run(arguments: Sequence[str]) -> int:
     # Looked for here, since wrong usage may have ended the parsing before it.
     _report(document, as_json="--json" in takewhile(lambda word: word != "--", arguments))
     return status
+
+
+def _open_standard_streams() -> None:
+    """Opens /dev/null for those that are closed, so that no file of a user gets their number."""
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(fd, True)
+    os.close(fd)
+    sys.stdin = sys.stdin or os.fdopen(0)
+    sys.stdout = sys.stdout or os.fdopen(1, "w")
+    sys.stderr = sys.stderr or os.fdopen(2, "w")
 
 
 _Failure = tuple[dict[str, str | None], int]

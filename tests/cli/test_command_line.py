@@ -194,6 +194,19 @@ def test_a_full_disk_behind_stdout_is_reported_once(alice: Vfs) -> None:
     )
 
 
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_hurt_nothing(alice: Vfs, closed: str) -> None:
+    alice.good("put", "alice", "/f", "-", stdin=b"content")
+    for words in ("stat alice /f", "ls bob", "cat alice /f"):
+        done = subprocess.run(
+            ["sh", "-c", f"exec {PROGRAM} {words} {closed}"],
+            env=alice.environment, capture_output=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == (3 if "bob" in words else 0)
+        assert b"Traceback" not in done.stderr
+    assert alice.good("cat", "alice", "/f") == b"content"
+
+
 def test_a_reader_that_ends_early_ends_the_command_without_a_word(alice: Vfs) -> None:
     alice.good("put", "alice", "/big", "-", stdin=bytes(4 << 20))
     with subprocess.Popen(

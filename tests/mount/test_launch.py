@@ -585,6 +585,19 @@ def test_a_root_named_apart_is_storage_too(vfs: Vfs, tmp_path: Path) -> None:
     assert vfs(*options, "mount", "alice", apart / "here").status == 7
 
 
+def test_a_mountpoint_inside_a_mounted_workspace_is_refused(
+    vfs: Vfs, point: Path, tmp_path: Path
+) -> None:
+    vfs.good("mkdir", "alice", "/d")
+    vfs.good("mkdir", "alice", "/d/e")
+    message = f"vfs: the mountpoint {point}/user-data/d/e is inside a mounted workspace; "
+    for engine in ("kernel", "fuse"):
+        vfs.good("mount", "alice", point, "--engine", engine)
+        done = vfs("mount", "alice", point / "user-data" / "d" / "e")
+        assert refusal(done) == (7, f"{message}give a directory outside of it\n")
+        vfs.good("umount", point)
+
+
 @pytest.mark.parametrize("path", ["", "a\0b"])
 def test_a_path_that_is_none_is_refused(
     vfs: Vfs, path: str, capfd: pytest.CaptureFixture[str]

@@ -23,7 +23,7 @@ def command(settings: Settings, mountpoint: bytes, lazy: bool) -> None:
 
     Mounts of other programs are refused.
     """
-    from vfs.mount.mountpoint import release
+    from vfs.mount.unmounting import release
 
     released = release(mountpoint, lazy=lazy)
     if settings.json:

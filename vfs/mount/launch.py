@@ -13,7 +13,7 @@ from contextlib import ExitStack
 
 from vfs.errors import NotFound, PermissionDenied, Unavailable, VfsError
 from vfs.linux import fstatx
-from vfs.mount import kernel, mountpoint, registry, serving
+from vfs.mount import kernel, mountpoint, registry, serving, unmounting
 from vfs.mount.links import Links
 from vfs.mount.mountpoint import Place
 from vfs.mount.request import Mounted, MountRequest, label, options
@@ -44,6 +44,7 @@ def mount(
             *([] if folder is None else [folder]),
         ]
         _check_request(storage, request)
+        unmounting.clear_dead(path)
         place = mountpoint.take(path, storage=protected)
         stack.callback(place.close)
         if request.uid is not None and request.workdir is not None and request.writable:
