@@ -23,6 +23,7 @@ from vfs.mount.dircache import DirectoryCache
 from vfs.mount.dispatch import Dispatcher
 from vfs.mount.handlers import Handlers
 from vfs.mount.latency import CpuLatency
+from vfs.mount.replies import Replies
 from vfs.mount.wire import Fopen, Opcode, Validity
 
 ATTRIBUTES: Attributes = (5, 6, 7, 8, -9, 10, 11, 12, 13, 0o100644, 15, 16, 17, 18, 19)
@@ -166,7 +167,10 @@ class Connection:
     def __init__(self, operations: Any) -> None:
         self.device = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
         backing = BackingFiles(self.device, enabled=False)
-        self.handlers = Handlers(operations, self.device, backing, read_only=False, max_write=65536)
+        self.replies = Replies(self.device)
+        self.handlers = Handlers(
+            operations, self.replies, backing, read_only=False, max_write=65536
+        )
         self._dispatch = Dispatcher(self.handlers).dispatch
 
     def ask(self, opcode: int, body: bytes = b"", *, node: int = 1, size: int | None = None) -> Any:
@@ -196,7 +200,7 @@ class Connection:
         return reply[16:]
 
     def close(self) -> None:
-        self.handlers.close()
+        self.replies.close()
         os.close(self.device)
 
 

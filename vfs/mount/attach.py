@@ -17,12 +17,9 @@ from typing import NamedTuple
 from vfs import linux
 from vfs.mount import mountapi, table
 
-_SYS_FSCONFIG = 431
-_FSCONFIG_SET_FLAG = 0
 _AT_STATX_DONT_SYNC = 0x4000  # include/uapi/linux/fcntl.h
 
 _libc = ctypes.CDLL(None, use_errno=True)
-_libc.syscall.restype = ctypes.c_long
 
 
 class Identity(NamedTuple):
@@ -57,34 +54,15 @@ def make_detached(
         for key, value in strings.items():
             mountapi.fsconfig_string(context, key, value)
         if allow_other or os.geteuid() != 0:
-            _set_flag(context, b"default_permissions")
+            mountapi.fsconfig_flag(context, b"default_permissions")
         if allow_other:
-            _set_flag(context, b"allow_other")
+            mountapi.fsconfig_flag(context, b"allow_other")
         if attributes & mountapi.MOUNT_ATTR_RDONLY:
-            _set_flag(context, b"ro")
+            mountapi.fsconfig_flag(context, b"ro")
         mountapi.fsconfig_create(context)
         return mountapi.fsmount(context, attributes)
     finally:
         os.close(context)
-
-
-def _set_flag(context: int, key: bytes) -> None:
-    _check(
-        _libc.syscall(
-            ctypes.c_long(_SYS_FSCONFIG),
-            ctypes.c_long(context),
-            ctypes.c_long(_FSCONFIG_SET_FLAG),
-            ctypes.c_char_p(key),
-            ctypes.c_char_p(None),
-            ctypes.c_long(0),
-        )
-    )
-
-
-def _check(result: int) -> None:
-    if result < 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
 
 
 def identify(mount: int) -> Identity:
@@ -127,7 +105,9 @@ def flush(root: int) -> None:
     """
     directory = os.open(f"/proc/self/fd/{root}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        _check(_libc.syncfs(directory))
+        if _libc.syncfs(directory) < 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
     finally:
         os.close(directory)
 

@@ -27,6 +27,7 @@ from vfs.mount.dispatch import Dispatcher
 from vfs.mount.handlers import Handlers
 from vfs.mount.latency import CpuLatency
 from vfs.mount.operations import Operations
+from vfs.mount.replies import Replies
 from vfs.mount.wire import Init
 
 DEVICE = "/dev/fuse"
@@ -110,6 +111,7 @@ class DeviceSession:
         self._device = -1
         self._mount: Identity | None = None
         self._handlers: Handlers | None = None
+        self._replies: Replies | None = None
         self._wake = -1
         self._stopping = False
         """Return once nothing more is asked."""
@@ -191,9 +193,10 @@ class DeviceSession:
             ),
         )  # fmt: skip
         backing = BackingFiles(self._device, enabled=bool(stack))
+        self._replies = Replies(self._device)
         self._handlers = Handlers(
             self._operations,
-            self._device,
+            self._replies,
             backing,
             read_only=self._read_only,
             max_write=self._max_write,
@@ -210,8 +213,8 @@ class DeviceSession:
                 latency.close()
 
     def _serve(self, latency: CpuLatency | None) -> None:
-        handlers = self._handlers
-        assert handlers is not None
+        handlers, replies = self._handlers, self._replies
+        assert handlers is not None and replies is not None
         buffer = handlers.buffer
         dispatch = Dispatcher(handlers).dispatch
         # Unlike os.readv, it tells by None that nothing is there: an exception would cost more
@@ -251,7 +254,7 @@ class DeviceSession:
                 try:
                     write(device, reply)
                 except OSError as exc:
-                    handlers.note_refused(exc)
+                    replies.note_refused(exc)
 
     def stop(self) -> None:
         """Takes the mount away and has `run` return; for signal handlers and other threads.
@@ -291,8 +294,8 @@ class DeviceSession:
             return
         self._ended.set()
         root = self._find_own()
-        if self._handlers is not None:
-            self._handlers.close()
+        if self._replies is not None:
+            self._replies.close()
         os.close(self._device)
         self._device = -1
         if root >= 0:

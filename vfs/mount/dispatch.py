@@ -12,7 +12,8 @@ import logging
 from collections.abc import Callable
 
 from vfs.mount import wire
-from vfs.mount.handlers import BODY, Handlers, error_number
+from vfs.mount.handlers import BODY, Handlers
+from vfs.mount.replies import error_number
 from vfs.mount.wire import Opcode
 
 Handler = Callable[[int, int, int], bytes | None]

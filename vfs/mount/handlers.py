@@ -8,11 +8,8 @@ OSError or VfsError for an answer that is an error (`vfs.mount.dispatch` makes i
 from __future__ import annotations
 
 import errno
-import logging
 import os
 import stat
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 
 from vfs.errors import VfsError
 from vfs.mount import wire
@@ -20,6 +17,7 @@ from vfs.mount.attributes import NOW, Caller, Change, Opened
 from vfs.mount.backing import BackingFiles
 from vfs.mount.dircache import DirectoryCache
 from vfs.mount.operations import Operations
+from vfs.mount.replies import Replies
 from vfs.mount.wire import Fattr, Fopen, Validity
 
 BODY = wire.IN_HEADER_SIZE
@@ -36,9 +34,6 @@ the host's file itself, and copying more for one that may read only the beginnin
 _MAX_COPY = 0x7FFFF000
 """Bytes of one COPY_FILE_RANGE: what one call of the host's does, and what the reply can tell."""
 
-_SLOW_CALLS = 4
-"""Threads for calls that wait for a disk: a disk gains from a few at once, and not from many."""
-
 _SLASH = ord("/")  # looking for a number is several times faster than for bytes
 _SECOND = 1_000_000_000
 
@@ -49,38 +44,22 @@ _unpack_read = wire.READ_IN.unpack_from
 _unpack_write = wire.WRITE_IN.unpack_from
 _unpack_release = wire.RELEASE_IN.unpack_from
 
-_log = logging.getLogger("vfs.mount")
-
-
-def error_number(exc: Exception) -> int:
-    """The errno that answers a request which failed with `exc`; a fault of ours is logged."""
-    if isinstance(exc, OSError):
-        return exc.errno or errno.EIO
-    if isinstance(exc, VfsError):
-        return exc.errno
-    _log.error("a request failed", exc_info=exc)
-    return errno.EIO
-
 
 class Handlers:
-    """The handlers of one mount.
-
-    Calls that may wait for a disk (fsync and its like) are made and answered by a few threads of
-    their own, so that the mount stays alive meanwhile.
-    """
+    """The handlers of one mount."""
 
     def __init__(
         self,
         operations: Operations,
-        device: int,
+        replies: Replies,
         backing: BackingFiles,
         *,
         read_only: bool,
         max_write: int,
     ) -> None:
-        """`device` takes the replies that are not returned: large reads' and the threads'."""
+        """`replies` takes those that are not returned."""
         self._operations = operations
-        self._device = device
+        self._replies = replies
         self._backing = backing
         self._read_only = read_only
         self._dircache = DirectoryCache(operations.timeout)
@@ -92,17 +71,6 @@ class Handlers:
         """That request's header, as IN_HEADER has it."""
         self._view = memoryview(self.buffer)
         self._data = memoryview(bytearray(max_write))
-        self._pool = ThreadPoolExecutor(_SLOW_CALLS, "vfs-mount-slow")
-
-    def close(self) -> None:
-        """Waits for the slow calls that still run."""
-        self._pool.shutdown()
-
-    def note_refused(self, exc: OSError) -> None:
-        """Logs that the device refused a reply, unless nobody waits for it any more."""
-        # ENOENT: the request was given up. ENODEV: the mount is gone.
-        if exc.errno not in (errno.ENOENT, errno.ENODEV):
-            _log.error("the kernel refused a reply: %s", exc.strerror)
 
     # What a request holds.
 
@@ -123,20 +91,6 @@ class Handlers:
     def _caller(self) -> Caller:
         header = self.header
         return header[4], header[5]
-
-    def _later(self, unique: int, call: Callable[[], bytes]) -> None:
-        """Has `call` made, and its reply sent, by a thread for slow calls."""
-        self._pool.submit(self._run_later, unique, call)
-
-    def _run_later(self, unique: int, call: Callable[[], bytes]) -> None:
-        try:
-            reply = call()
-        except Exception as exc:
-            reply = wire.error_reply(unique, error_number(exc))
-        try:
-            os.write(self._device, reply)
-        except OSError as exc:
-            self.note_refused(exc)
 
     # The connection.
 
@@ -288,12 +242,7 @@ class Handlers:
         data = os.pread(opened.fh, opened.size, 0)
         if len(data) < opened.size:
             return False  # it is being changed: the end is the kernel's to find
-        try:
-            os.writev(self._device, [wire.store_notice(node, len(data)), data])
-        except OSError as exc:
-            self.note_refused(exc)
-            return False
-        return True
+        return self._replies.send(wire.store_notice(node, len(data)), data)
 
     def create(self, unique: int, node: int, length: int) -> bytes:
         flags, mode, _, _ = _unpack_create(self.buffer, BODY)
@@ -311,10 +260,7 @@ class Handlers:
             return wire.data_reply(unique, self._operations.read(fh, size, offset))
         data = self._data[:size]
         data = data[: os.preadv(fh, [data], offset)]
-        try:
-            os.writev(self._device, [wire.data_header(unique, len(data)), data])
-        except OSError as exc:
-            self.note_refused(exc)
+        self._replies.send(wire.data_header(unique, len(data)), data)
         return None
 
     def write(self, unique: int, node: int, length: int) -> bytes:
@@ -337,7 +283,7 @@ class Handlers:
             self._operations.fsync(fh, bool(flags & wire.FSYNC_FDATASYNC))
             return wire.empty_reply(unique)
 
-        self._later(unique, call)
+        self._replies.later(unique, call)
 
     def fallocate(self, unique: int, node: int, length: int) -> None:
         fh, offset, size, mode = wire.FALLOCATE_IN.unpack_from(self.buffer, BODY)
@@ -346,7 +292,7 @@ class Handlers:
             self._operations.fallocate(fh, mode, offset, size)
             return wire.empty_reply(unique)
 
-        self._later(unique, call)
+        self._replies.later(unique, call)
 
     def lseek(self, unique: int, node: int, length: int) -> bytes:
         fh, offset, whence = wire.LSEEK_IN.unpack_from(self.buffer, BODY)
@@ -363,7 +309,7 @@ class Handlers:
             )
             return wire.write_reply(unique, copied)
 
-        self._later(unique, call)
+        self._replies.later(unique, call)
 
     # Directories.
 
@@ -421,7 +367,7 @@ class Handlers:
             self._operations.fsyncdir(dh, bool(flags & wire.FSYNC_FDATASYNC))
             return wire.empty_reply(unique)
 
-        self._later(unique, call)
+        self._replies.later(unique, call)
 
     def statfs(self, unique: int, node: int, length: int) -> bytes:
         return wire.statfs_reply(unique, self._operations.statfs(node))
