@@ -42,8 +42,7 @@ from vfs.errors import (
 )
 from vfs.locking import lock
 from vfs.making import make_directories
-from vfs.naming import safe_uid, skill_slug
-from vfs.printable import printable
+from vfs.naming import skill_slug
 from vfs.saving import NO_SUCH_RENAME, TEMPORARY_PREFIX, random_token, temporary_name
 from vfs.skilltrees import copy_whole, snapshot
 from vfs.workspace import SHARED, Storage
@@ -90,12 +89,11 @@ def project(
     done by then stay done.
     """
     wanted = _checked(slugs)
+    name = _directory_of(storage, uid)
     with (
-        _turn(storage, uid, shared=False),
+        turn(storage, name, shared=False),
         store_of(storage) as store,
-        make_directories(
-            storage.skill_projections, (safe_uid(uid).encode(),), storage.owner
-        ) as target,
+        make_directories(storage.skill_projections, (name,), storage.owner) as target,
     ):
         return _Refresh(store, target, storage.owner, by_content).run(wanted)
 
@@ -106,11 +104,11 @@ def verify(storage: Storage, uid: str, slugs: Iterable[str] | None = None) -> li
     Every byte is compared, and nothing is changed. Raises as `project` does.
     """
     wanted = _checked(slugs)
-    with _turn(storage, uid, shared=True), store_of(storage) as store, ExitStack() as stack:
+    name = _directory_of(storage, uid)
+    with turn(storage, name, shared=True), store_of(storage) as store, ExitStack() as stack:
         target = None
         with suppress(NotFound):
-            path = (safe_uid(uid).encode(),)
-            target = stack.enter_context(storage.skill_projections.directory(path))
+            target = stack.enter_context(storage.skill_projections.directory((name,)))
         shown = set() if target is None else set(slugs_in(target))
         known = set(slugs_in(store))
         comparison = Comparison(store)
@@ -119,11 +117,11 @@ def verify(storage: Storage, uid: str, slugs: Iterable[str] | None = None) -> li
             if slug not in known:
                 found.append(Difference(slug, "refused", _NOT_IN_STORE))
             elif target is None or slug not in shown:
-                reason = comparison.refusal(slug)
-                if reason is None:
+                error = comparison.refusal(slug)
+                if error is None:
                     found.append(Difference(slug, "missing", "it is not projected"))
                 else:
-                    found.append(Difference(slug, "refused", reason))
+                    found.append(Difference(slug, "refused", _reason(slug, error)))
             else:
                 difference = comparison.difference(target, slug)
                 if difference is not None:
@@ -139,19 +137,18 @@ class Comparison:
 
     def __init__(self, store: Directory) -> None:
         self._store = store
-        self._digests: dict[str, bytes | str] = {}
-        """The digest of each skill, or why it cannot be shown."""
+        self._digests: dict[str, bytes | VfsError] = {}
 
-    def refusal(self, slug: str) -> str | None:
+    def refusal(self, slug: str) -> VfsError | None:
         """Why a skill of the store cannot be shown; None if it can."""
         found = self._of_store(slug)
-        return found if isinstance(found, str) else None
+        return None if isinstance(found, bytes) else found
 
     def difference(self, target: Directory, slug: str) -> Difference | None:
         """How the projection of a skill differs from its source, if it does."""
         source = self._of_store(slug)
-        if isinstance(source, str):
-            return Difference(slug, "refused", source)
+        if isinstance(source, VfsError):
+            return Difference(slug, "refused", _reason(slug, source))
         try:
             if tree.digest(target, (slug.encode(),)) == source:
                 return None
@@ -159,14 +156,14 @@ class Comparison:
             return Difference(slug, "different", exc.message)
         return Difference(slug, "different", "its content differs from the store's")
 
-    def _of_store(self, slug: str) -> bytes | str:
+    def _of_store(self, slug: str) -> bytes | VfsError:
         if slug not in self._digests:
             path = (slug.encode(),)
             try:
                 snapshot(self._store, path, slug)
                 self._digests[slug] = tree.digest(self._store, path)
             except VfsError as exc:
-                self._digests[slug] = _reason(slug, exc)
+                self._digests[slug] = exc
         return self._digests[slug]
 
 
@@ -198,22 +195,25 @@ def _checked(slugs: Iterable[str] | None) -> frozenset[str] | None:
 
 
 @contextmanager
-def _turn(storage: Storage, uid: str, *, shared: bool) -> Iterator[None]:
-    with storage.workspace(uid) as workspace:
-        path = (SHARED, workspace.name.encode())
-    fd = storage.user_data.open_listing(path)
+def turn(storage: Storage, name: bytes, *, shared: bool) -> Iterator[None]:
+    """Keeps other refreshes of the user with the directory `name` away; Busy after `WAIT`."""
+    fd = storage.user_data.open_listing((SHARED, name))
     try:
         try:
             lock(fd, wait=WAIT, shared=shared)
         except OSError as exc:
             if exc.errno != errno.EBUSY:
                 raise from_oserror(exc, action="lock the skills") from None
-            raise Busy(
-                f"the skills of {printable(uid)} are being refreshed", fix="try again later"
-            ) from None
+            raise Busy("the user's skills are being refreshed", fix="try again later") from None
         yield
     finally:
         os.close(fd)
+
+
+def _directory_of(storage: Storage, uid: str) -> bytes:
+    """The directory name of a user who exists."""
+    with storage.workspace(uid) as workspace:
+        return workspace.name.encode()
 
 
 class _Refresh:

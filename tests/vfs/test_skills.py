@@ -891,7 +891,7 @@ def test_a_refresh_waits_its_turn_and_not_for_ever(
         for door in (project, verify):
             with pytest.raises(Busy) as caught:
                 door(storage, "alice")
-            assert str(caught.value) == "the skills of alice are being refreshed; try again later"
+            assert str(caught.value) == "the user's skills are being refreshed; try again later"
     finally:
         os.close(fd)
     fd = os.open(top / "skill-store/shared", os.O_RDONLY)
