@@ -522,6 +522,16 @@ def test_a_listing_in_part_or_without_attributes_does_not_serve() -> None:
     assert cache.opened(5, 3) == Fopen.CACHE_DIR
 
 
+def test_no_more_listings_are_remembered_than_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vfs.mount.dircache.MAX_LISTED", 2)
+    cache = DirectoryCache(10.0, lambda: 100.0)
+    for node in (5, 6, 7):
+        cache.opened(node, node)
+        read_whole(cache, node)
+    kept = [bool(cache.opened(node, 9) & Fopen.KEEP_CACHE) for node in (5, 6, 7)]
+    assert kept == [False, True, True]
+
+
 def test_processors_are_kept_awake_by_what_the_kernel_reads(tmp_path: Path) -> None:
     device = tmp_path / "cpu_dma_latency"
     device.write_bytes(b"")

@@ -299,7 +299,8 @@ class DeviceSession:
         os.close(self._device)
         self._device = -1
         if root >= 0:
-            attach.detach(root)
+            with contextlib.suppress(OSError):  # `stop` may have done it meanwhile
+                attach.detach(root)
             os.close(root)
         if self._unmounter is not None:
             self._unmounter.join()

@@ -16,6 +16,10 @@ from collections.abc import Callable
 from vfs.mount.wire import Fopen
 
 
+MAX_LISTED = 65536
+"""Directories remembered at most (about 150 bytes each); beyond, the oldest listing is made anew."""
+
+
 class _Reading:
     """One handle's way through a directory."""
 
@@ -66,6 +70,8 @@ class DirectoryCache:
         elif reading.attributed:
             self._listed[reading.node] = reading.started
             self._listed.move_to_end(reading.node)
+            if len(self._listed) > MAX_LISTED:
+                self._listed.popitem(last=False)
 
     def closed(self, dh: int) -> None:
         """Forgets a handle."""
