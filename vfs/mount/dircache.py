@@ -15,9 +15,8 @@ from collections.abc import Callable
 
 from vfs.mount.wire import Fopen
 
-
 MAX_LISTED = 65536
-"""Directories remembered at most (about 150 bytes each); beyond, the oldest listing is made anew."""
+"""Directories remembered at most, of about 150 bytes; beyond, the oldest listing is made anew."""
 
 
 class _Reading:
