@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -71,7 +71,8 @@ def own_folder(parent: str | None) -> Iterator[Path]:
         say("removing the data")
         for point in (folder / "mounts").glob("*"):
             systems.unmount(point)
-        shutil.rmtree(folder)
+        # Its own file system alone, and far faster than shutil.rmtree.
+        subprocess.run(["rm", "-rf", "--one-file-system", "--", folder], check=True)
         say("")
 
 

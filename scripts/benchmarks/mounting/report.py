@@ -76,19 +76,25 @@ def scales(found: dict[str, Scale]) -> Sheet:
             name,
             _seconds(scale.seconds),
             f"{scale.files}",
-            f"{scale.descriptors}",
-            f"{scale.resident:.0f}",
+            "-" if scale.descriptors is None else f"{scale.descriptors}",
+            "-" if scale.resident is None else f"{scale.resident:.0f}",
         ]
         for name, scale in found.items()
     ]
-    header = ["daemon", "seconds", "files seen", "descriptors open", "bytes for each file"]
+    header = ["system", "seconds", "files seen", "descriptors open", "bytes for each file"]
     return Sheet(
         f"find over {FILES} files at a soft limit of {SOFT_LIMIT} descriptors", header, rows
     )
 
 
 def _kinds(counter: Counter[str]) -> str:
-    return ", ".join(f"{number} {kind}" for kind, number in counter.most_common()) or "none"
+    """The kinds that count: of those below two per cent of all, only their sum."""
+    total = counter.total()
+    shown = {kind: number for kind, number in counter.most_common() if number * 50 >= total}
+    rest = total - sum(shown.values())
+    if rest:
+        shown["others"] = rest
+    return ", ".join(f"{number} {kind}" for kind, number in shown.items()) or "none"
 
 
 def _seconds(value: float) -> str:

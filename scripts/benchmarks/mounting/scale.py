@@ -22,15 +22,18 @@ _PER_DIRECTORY = 250
 _FOLDER = "million"
 
 
+_LIMIT_SECONDS = 300.0
+
+
 class Scale(NamedTuple):
     """What a walk over the million took."""
 
     seconds: float
     files: int
     """That `find` has seen."""
-    descriptors: int
-    """Open in the daemon afterwards."""
-    resident: float
+    descriptors: int | None
+    """Open in the daemon afterwards; None where there is no daemon."""
+    resident: float | None
     """Bytes of the daemon's memory for each file, beyond what it takes when it knows none."""
 
 
@@ -47,21 +50,22 @@ def make(native: Path) -> None:
 
 
 def walk(bench: Bench, system: System) -> Scale | None:
-    """Walks the tree on a system whose daemon was started with the soft limit."""
+    """Walks the tree on a system whose daemon is started with the soft limit; None if it fails."""
     with _soft_limit():
         if not bench.start(system):
             return None
     try:
-        if system.pid is None:
-            return None
         say(f"scale: {system.name}")
         listed = bench.native.parent / "listed"
-        before = _resident(system.pid)
-        seconds = timed(partial(find_names, listed), system.shown / _FOLDER)
-        after = _resident(system.pid)
+        pid = system.pid
+        before = 0 if pid is None else _resident(pid)
+        seconds = timed(partial(find_names, listed), system.shown / _FOLDER, _LIMIT_SECONDS)
         with open(listed, "rb") as names:
             files = sum(line == b"f\n" for line in names)
-        return Scale(seconds, files, _descriptors(system.pid), (after - before) / files)
+        if pid is None:
+            return Scale(seconds, files, None, None)
+        grown = _resident(pid) - before
+        return Scale(seconds, files, _descriptors(pid), grown / max(files, 1))
     except Failed as exc:
         bench.results.failures.append(f"scale on {system.name}: {exc}")
         return None
