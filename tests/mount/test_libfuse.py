@@ -411,6 +411,7 @@ def test_an_aborted_connection_ends_the_server_and_leaves_no_dead_mount(
     assert not mounted.is_mounted()
 
 
+@pytest.mark.slow
 def test_clients_that_are_killed_amid_their_requests_do_no_harm(mounting: Mounting) -> None:
     mounted = mounting(timeout=0)
     (mounted.folder / "file").touch()
