@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import traceback
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -47,6 +48,8 @@ def ended(action: Callable[[], object]) -> int:
         try:
             action()
             status = 0
+        except BaseException:
+            traceback.print_exc()
         finally:
             os._exit(status)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
