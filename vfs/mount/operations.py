@@ -13,6 +13,7 @@ import os
 import stat
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 from vfs import beneath, linux
@@ -381,11 +382,8 @@ class Operations(FileIO):
         if node.kind == stat.S_IFDIR:
             raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
         beneath.refuse_type(node.kind)
-        fd = self._open_by_name(node, flags)
-        status = os.fstat(fd)
+        fd, status = self._open_by_name(node, flags)
         try:
-            if not node.is_file(status):
-                raise stale()
             if flags & os.O_ACCMODE != os.O_RDONLY:
                 self._allow_write(status)
                 if status.st_mode & _SETID:
@@ -396,23 +394,30 @@ class Operations(FileIO):
             raise
         return fd, status
 
-    def _open_by_name(self, node: Node, flags: int) -> int:
-        """Opens what a node's name leads to; the caller sees whether it is the node."""
+    def _open_by_name(self, node: Node, flags: int) -> tuple[int, os.stat_result]:
+        """Opens a node by one of its names, or by a file that is open already once it has none."""
         flags |= os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        if self._options.sealed and not node.others and node.parent is not None:
+        if self._options.sealed and node.parent is not None:
             # Nothing that is met here can act on being opened, so the type need not be seen first.
-            try:
-                return os.open(node.name, flags, dir_fd=self._nodes.dirfd(node.parent))
-            except OSError as exc:
-                if exc.errno not in (errno.ENOENT, errno.ELOOP, errno.ENXIO, errno.ENOTDIR):
-                    raise
+            with suppress(OSError):
+                fd = os.open(node.name, flags, dir_fd=self._nodes.dirfd(node.parent))
+                status = os.fstat(fd)
+                if node.is_file(status):
+                    return fd, status
+                os.close(fd)
         try:
             dirfd, name, _ = self._nodes.find(node)
         except OSError as exc:
             if exc.errno != errno.ESTALE or not node.handles:
                 raise
-            return beneath.reopen(node.handles[-1], flags)
-        return os.open(name, flags, dir_fd=dirfd)
+            fd = beneath.reopen(node.handles[-1], flags)
+        else:
+            fd = os.open(name, flags, dir_fd=dirfd)
+        status = os.fstat(fd)
+        if not node.is_file(status):
+            os.close(fd)
+            raise stale()
+        return fd, status
 
     def _allow_write(self, status: os.stat_result) -> None:
         """EPERM for a hard link of somebody else's file: whoever planted it, it is not written.
