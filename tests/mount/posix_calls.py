@@ -91,6 +91,7 @@ class Calls:
         self.mappings: dict[str, mmap.mmap] = {}
 
     def close_all(self) -> None:
+        """Closes every file that is open."""
         for fd in self.handles.values():
             os.close(fd)
         self.handles.clear()
@@ -363,6 +364,15 @@ class Calls:
         for number in range(count):
             os.pwrite(self._fd(handle), (b"%d." % number * size)[:size], number * size)
 
+    def open_many(self, path: bytes, count: int) -> tuple[int, str]:
+        """Opens a file again and again: how often that went, and the errno that ended it."""
+        for number in range(count):
+            try:
+                self.handles[f"many{number}"] = os.open(path, os.O_RDONLY)
+            except OSError as exc:
+                return number, errno.errorcode[exc.errno or 0]
+        return count, ""
+
     # The process.
 
     def umask(self, mask: int) -> None:
@@ -423,6 +433,8 @@ def perform(calls: Calls, step: Step) -> Any:
 def main() -> None:
     """Makes the calls of stdin, until it ends."""
     os.chdir(sys.argv[1])
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     calls = Calls()
     while True:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -38,6 +39,19 @@ def is_mounted(point: Path) -> bool:
     wanted = os.fsencode(point).replace(b"\\", rb"\134").replace(b" ", rb"\040")
     with open("/proc/self/mountinfo", "rb") as lines:
         return any(line.split(b" ")[4] == wanted for line in lines)
+
+
+def is_served(point: Path) -> bool:
+    """Whether a mount there has a server that lives."""
+    if not is_mounted(point):
+        return False
+    try:
+        os.statvfs(point)  # which the kernel answers from no cache
+    except OSError as exc:
+        if exc.errno != errno.ENOTCONN:
+            raise
+        return False
+    return True
 
 
 def make_storage(folder: Path) -> None:
@@ -100,31 +114,39 @@ class Mounted:
 
 @contextmanager
 def mounted(
-    folder: Path, transport: str, *options: str, storage: Path | None = None
+    folder: Path, transport: str, *options: str, run_by: tuple[str, ...] = ()
 ) -> Iterator[Mounted]:
-    """A mount in `folder`, taken away at the end whatever happened to it."""
-    if storage is None:
-        storage = folder / "storage"
+    """A mount in `folder`, taken away at the end whatever happened to it.
+
+    A second one in the same folder shows the same storage. `run_by` is a command that runs the
+    command that mounts.
+    """
+    storage = folder / "storage"
+    if not storage.exists():
         storage.mkdir(mode=0o700)
         make_storage(storage)
     point = folder / "mnt"
-    point.mkdir(exist_ok=True)
-    log = folder / "mount.log"
+    if not is_mounted(point):  # else by a server that was killed
+        point.mkdir(exist_ok=True)
+    with serving(
+        transport, storage, point, [*run_by, *command(storage, point, transport, options)]
+    ) as made:
+        yield made
+
+
+@contextmanager
+def serving(transport: str, storage: Path, point: Path, arguments: list[str]) -> Iterator[Mounted]:
+    """What a program serves at `point` once it is mounted, taken away at the end."""
+    log = point.with_suffix(".log")
     with open(log, "wb") as output:
         process = subprocess.Popen(
-            command(storage, point, transport, options),
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
+            arguments, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=output
         )
     made = Mounted(transport, storage, point, log, process)
     try:
-        until(
-            lambda: is_mounted(point) or process.poll() is not None,
-            f"the mount comes: {made.output()}",
-        )
+        until(lambda: is_served(point) or process.poll() is not None, "the mount comes")
         if process.poll() is not None:
-            raise AssertionError(f"vfs mount ended with {process.returncode}: {made.output()}")
+            raise AssertionError(f"the server ended with {process.returncode}: {made.output()}")
         yield made
     finally:
         _take_away(made)

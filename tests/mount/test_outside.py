@@ -1,4 +1,4 @@
-"""Changes made on the storage itself: they are seen, an open file stays itself, no way leads out."""
+"""Changes made on the storage itself: they are seen, an open file stays itself, none leads out."""
 
 from __future__ import annotations
 
