@@ -48,6 +48,10 @@ _RESOLVE = (
 _TRIES = 1000
 """Bound of the tries after EAGAIN, so that a hostile renamer cannot hold a call for ever."""
 
+_CROSSED = 10
+"""Answers of EXDEV before a mount is believed in. Where a directory was swapped without a pause,
+one call in 500 was answered so with no mount anywhere (Linux 6.18)."""
+
 
 def split_path(path: Path) -> tuple[bytes, ...]:
     """The components of a relative path, each checked; `()` for the directory itself.
@@ -195,6 +199,7 @@ class Walk:
 
 
 def _openat2(dirfd: int, path: bytes, flags: int) -> int:
+    crossed = 0
     for _ in range(_TRIES):
         try:
             return linux.openat2(dirfd, path, flags, _RESOLVE)
@@ -202,6 +207,12 @@ def _openat2(dirfd: int, path: bytes, flags: int) -> int:
             # EAGAIN: a rename elsewhere raced with the resolution; openat2(2) says to try again.
             # EINTR: a signal came; Python's own calls try again too (PEP 475).
             continue
+        except OSError as exc:
+            # A mount is on the way, or what was found has just been moved from beneath `dirfd`
+            # (complete_walk in fs/namei.c). The second will hardly happen every time.
+            crossed += 1
+            if exc.errno != errno.EXDEV or crossed == _CROSSED:
+                raise
     raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN), path)
 
 

@@ -139,18 +139,28 @@ def refuse(number, errno):
 
 _SWAP = """
 import ctypes, mmap, os, sys
-libc = ctypes.CDLL(None, use_errno=True)
-exchange = libc.renameat2
-names = [os.fsencode(argument) for argument in sys.argv[2:]]
-pairs = list(zip(names[::2], names[1::2]))
+exchange = ctypes.CDLL(None).renameat2
+paths = [os.path.split(os.fsencode(argument)) for argument in sys.argv[2:]]
+pairs = list(zip(paths[::2], paths[1::2]))
+def swap(left, right):
+    # By descriptors: by paths it would itself get outside through what it swaps.
+    fds = []
+    try:
+        for folder, _ in (left, right):
+            fds.append(os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW))
+        return exchange(fds[0], left[1], fds[1], right[1], 2) == 0  # RENAME_EXCHANGE
+    except OSError:
+        return False
+    finally:
+        for fd in fds:
+            os.close(fd)
 with open(sys.argv[1], "r+b") as file, mmap.mmap(file.fileno(), 16) as board:
     count = memoryview(board).cast("Q")
     parent = os.getppid()
     while not count[1] and os.getppid() == parent:
         for _ in range(100):
             for left, right in pairs:
-                if exchange(-100, left, -100, right, 2) == 0:  # AT_FDCWD, RENAME_EXCHANGE
-                    count[0] += 1
+                count[0] += swap(left, right)
     count.release()
 """
 

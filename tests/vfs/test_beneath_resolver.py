@@ -96,12 +96,14 @@ class Interrupted:
         return self.real(dirfd, path, flags, resolve, mode)
 
 
-@pytest.mark.parametrize("number", [errno.EAGAIN, errno.EINTR])
+@pytest.mark.parametrize(
+    ("number", "times"), [(errno.EAGAIN, 50), (errno.EINTR, 50), (errno.EXDEV, 9)]
+)
 def test_a_resolution_that_raced_or_was_interrupted_is_tried_again(
-    root: Directory, monkeypatch: pytest.MonkeyPatch, number: int
+    root: Directory, monkeypatch: pytest.MonkeyPatch, number: int, times: int
 ) -> None:
     os.close(root.create_file("f"))
-    interrupted = Interrupted(number, 50)
+    interrupted = Interrupted(number, times)
     monkeypatch.setattr(linux, "openat2", interrupted)
     fd = Openat2().open(root.fd, root.mnt_id, (b"f",), O_LOOK)
     os.close(fd)
