@@ -116,14 +116,17 @@ class Storage(Closing):
     ) -> Self:
         """The same, and makes what is missing; what is there stays as it is.
 
-        The folder in which a root named on its own, or the storage, is to be made must exist.
+        The folder in which a root named on its own, or the storage, is to be made must exist. What
+        can be told to be in the way is told before anything is made.
         """
         owner = owner_for_process()
+        apart = (user_data, skill_projections, skill_store)
+        _check_makeable(storage, apart)
 
         def made(path: bytes, label: str) -> Directory:
             return _make_root(path, label, owner)
 
-        self = cls._pinned(storage, (user_data, skill_projections, skill_store), made)
+        self = cls._pinned(storage, apart, made)
         try:
             for root in (self.user_data, self.skill_store):
                 make_directories(root, (SHARED,), owner).close()
@@ -316,9 +319,34 @@ def _open_root(path: bytes, label: str) -> Directory:
         raise NotADirectory(f"{label} is not a directory", fix="name a directory") from None
 
 
+def _check_makeable(storage: HostPath | None, apart: tuple[HostPath | None, ...]) -> None:
+    """Raises what opening or making the roots would, as far as a look can tell."""
+    places = dict(zip(ROOTS, apart, strict=True))
+    wanted = [(os.fsencode(given), name) for name, given in places.items() if given is not None]
+    if storage is not None and None in apart:
+        folder = os.fsencode(storage)
+        wanted.append((folder, "the storage"))
+        if os.path.isdir(folder):
+            inside = [name for name, given in places.items() if given is None]
+            wanted += [(os.path.join(folder, name.encode()), name) for name in inside]
+    for path, label in wanted:
+        try:
+            _open_root(path, label).close()
+        except NotFound:
+            _folder_of(path, label)[0].close()
+
+
 def _make_root(path: bytes, label: str, owner: tuple[int, int] | None) -> Directory:
     with suppress(NotFound):
         return _open_root(path, label)
+    folder, name = _folder_of(path, label)
+    with folder, suppress(AlreadyExists):
+        make_directory(folder, (name,), owner)
+    return _open_root(path, label)
+
+
+def _folder_of(path: bytes, label: str) -> tuple[Directory, bytes]:
+    """The folder that a root is to be made in, and the root's name there."""
     while path.endswith((b"/", b"/.")):
         path = path[:-1]
     above, slash, name = path.rpartition(b"/")
@@ -329,6 +357,4 @@ def _make_root(path: bytes, label: str, owner: tuple[int, int] | None) -> Direct
         raise NotFound(
             f"the folder in which {label} should be made is not there", fix="make it first"
         ) from None
-    with Directory(fd) as folder, suppress(AlreadyExists):
-        make_directory(folder, (name,), owner)
-    return _open_root(path, label)
+    return Directory(fd), name

@@ -401,6 +401,22 @@ def test_the_folders_above_are_not_made(top: Path) -> None:
     assert not top.exists()
 
 
+def test_nothing_is_made_when_one_root_cannot_be(tmp_path: Path, top: Path) -> None:
+    with pytest.raises(NotFound) as caught:
+        Storage.create(top, skill_store=tmp_path / "missing/store")
+    assert str(caught.value) == (
+        "the folder in which skill-store should be made is not there; make it first"
+    )
+    assert os.listdir(tmp_path) == []
+    top.mkdir()
+    (top / "skill-store").write_text("")
+    with pytest.raises(NotADirectory):
+        Storage.create(top)
+    assert os.listdir(top) == ["skill-store"]
+    Storage.create(top, skill_store=tmp_path / "store").close()
+    assert sorted(os.listdir(top)) == ["skill-projections", "skill-store", "user-data"]
+
+
 @pytest.mark.parametrize("bad", ["", "a\0b", "a" * 256])
 def test_a_host_path_that_is_none_is_refused(bad: str) -> None:
     for door in (Storage.open, Storage.create):
