@@ -32,6 +32,7 @@ from vfs.dirfd import (
     SETID,
     create_regular,
     make_directory,
+    make_link,
     open_regular,
     refuse_planted,
     refuse_type,
@@ -69,6 +70,7 @@ __all__ = [
     "check_name",
     "create_regular",
     "make_directory",
+    "make_link",
     "mount_id",
     "open_regular",
     "refuse_planted",
@@ -309,7 +311,7 @@ class Directory:
     def make_link(self, path: Path, text: bytes) -> None:
         """Makes a symbolic link of the given text: to restore one, as a migration does."""
         with self._named("make", path) as (directory, name):
-            os.symlink(text, name, dir_fd=directory.fd)
+            os.close(make_link(directory.fd, directory.mnt_id, name, text))
 
     def change_mode(self, path: Path, mode: int) -> None:
         """Sets the permission bits; no set-id bit on a file. A link is refused."""

@@ -23,6 +23,7 @@ from vfs.beneath import (
     Path,
     create_regular,
     make_directory,
+    make_link,
     open_regular,
     refuse_type,
     rename,
@@ -33,7 +34,6 @@ from vfs.descent import Descent
 from vfs.errors import InvalidPath, VfsError
 from vfs.linux import Status
 from vfs.removal import remove
-from vfs.resolving import O_LOOK, resolver
 from vfs.saving import random_token, temporary_name
 from vfs.walking import Entry, Parts, visit
 
@@ -217,11 +217,8 @@ class _Copy:
 
     def _add_link(self, text: bytes, status: Status, name: bytes) -> None:
         made = self._descent.here
-        os.symlink(text, name, dir_fd=made.fd)
-        fd = resolver().open(made.fd, made.mnt_id, (name,), O_LOOK)
+        fd = make_link(made.fd, made.mnt_id, name, text)
         try:
-            if not stat.S_ISLNK(linux.fstatx(fd).mode):  # somebody took its name
-                raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
             if self._owner is not None:
                 linux.fchown_held(fd, *self._owner)
             os.utime(f"/proc/self/fd/{fd}", ns=(status.atime_ns, status.mtime_ns))

@@ -135,6 +135,20 @@ def make_directory(
         os.close(fd)
 
 
+def make_link(dirfd: int, mnt_id: int, name: bytes, text: bytes) -> int:
+    """Makes the symbolic link `name`; an O_PATH descriptor of it, to change it by, and only it.
+
+    Should something else have taken its name meanwhile, that is left alone and ESTALE raised.
+    """
+    check_name(name)
+    os.symlink(text, name, dir_fd=dirfd)
+    fd = resolver().open(dirfd, mnt_id, (name,), O_LOOK)
+    if not stat.S_ISLNK(linux.fstatx(fd).mode):
+        os.close(fd)
+        raise OSError(errno.ESTALE, "the new link was replaced meanwhile", name)
+    return fd
+
+
 def rename(
     source_dirfd: int, source: bytes, target_dirfd: int, target: bytes, flags: int = 0
 ) -> None:

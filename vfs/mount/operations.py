@@ -265,10 +265,14 @@ class Operations(FileIO):
         if not contained or not is_contained(text, self._nodes.depth(parent)):
             raise OSError(errno.EPERM, os.strerror(errno.EPERM))
         dirfd = self._nodes.dirfd(parent)
-        os.symlink(text, name, dir_fd=dirfd)
+        assert parent.export is not None
         owner = self._owner(dirfd, caller)
-        if owner is not None:
-            os.chown(name, *owner, dir_fd=dirfd, follow_symlinks=False)
+        made = beneath.make_link(dirfd, parent.export.base.mnt_id, name, text)
+        try:
+            if owner is not None:
+                linux.fchown_held(made, *owner)
+        finally:
+            os.close(made)
         return self._made(parent, name)
 
     def unlink(self, parent_id: int, name: bytes) -> None:
