@@ -86,6 +86,12 @@ def _seconds(_ctx: click.Context, _param: click.Parameter, value: float) -> floa
     show_default=True,
     help="How the FUSE engine talks to the kernel: itself (root), or by libfuse.",
 )
+@click.option(
+    "--low-latency",
+    is_flag=True,
+    help="Keep idle processors awake while the mount is busy: up to twice as fast on virtual "
+    "machines, and takes power. Root's FUSE engine alone.",
+)
 @click.option("--foreground", is_flag=True, help="Stay until unmounted, and log to stderr.")
 @click.option(
     "--log",
@@ -107,6 +113,7 @@ def command(
     cache: float,
     engine: str,
     transport: str,
+    low_latency: bool,
     foreground: bool,
     log: bytes | None,
 ) -> None:
@@ -132,6 +139,7 @@ def command(
         allow_other=allow_other,
         links=Links(links),
         cache=cache,
+        low_latency=low_latency,
         foreground=foreground,
         log=log,
         engine=None if engine == "auto" else "kernel" if engine == "kernel" else "fuse",

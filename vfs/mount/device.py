@@ -52,6 +52,10 @@ _BURST = 32
 """Requests, none more than `_SPIN` after the one before, that make a burst: few enough to matter in
 every walk of a tree, too many for a glance at a file."""
 
+_LINGER = 10
+"""Milliseconds for which processors are kept awake after a burst: each change of mind interrupts
+all that are idle."""
+
 DRAIN = 5.0
 """Seconds for which a mount that is being stopped still answers those who never pause."""
 
@@ -87,7 +91,7 @@ class DeviceSession:
         fsname: bytes,
         subtype: bytes = b"gemspace",
         max_write: int = MAX_WRITE,
-        low_latency: bool = True,
+        low_latency: bool = False,
     ) -> None:
         """`mountpoint` is a directory, by a descriptor that stays the caller's or by its path.
 
@@ -225,6 +229,7 @@ class DeviceSession:
         wait.register(device, select.POLLIN)
         wait.register(self._wake, select.POLLIN)
         spinning, until, served = False, 0.0, 0
+        held = False
         while not self._abandoned:
             try:
                 length = receive(buffer)
@@ -240,15 +245,18 @@ class DeviceSession:
                 if not spinning:
                     spinning, until = True, clock() + _SPIN
                 elif clock() > until:
-                    if latency is not None and served >= _BURST:
+                    if held and latency is not None and not wait.poll(_LINGER):
                         latency.relax()
-                    wait.poll()
+                        held = False
+                    if not held:
+                        wait.poll()
                     spinning, served = False, 0
                 continue
             spinning = False
             served += 1
             if served == _BURST and latency is not None:
                 latency.hold()
+                held = True
             reply = dispatch(length)
             if reply is not None:
                 try:

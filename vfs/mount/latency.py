@@ -3,8 +3,9 @@
 A client and the daemon wake each other once for every request. On a virtual machine a processor
 that halted takes 15 to 60 us to wake, which is several times what the request itself takes. While
 the request is held, idle processors poll instead of halting (PM QoS, Documentation/power/
-pm_qos_interface in the kernel's sources): they cost power, machine-wide, so it is held for bursts
-only. The kernel drops it by itself when the process ends.
+pm_qos_interface in the kernel's sources): they cost power, machine-wide, so it is made only when
+asked for (`--low-latency`), and held for bursts only. The kernel drops it by itself when the
+process ends.
 """
 
 from __future__ import annotations

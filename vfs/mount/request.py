@@ -32,6 +32,8 @@ class MountRequest:
     links: Links = Links.SHOW
     cache: float = 1.0
     """Seconds for which the kernel may answer without asking; FUSE alone."""
+    low_latency: bool = False
+    """Whether processors are kept awake while the mount is busy; the device transport alone."""
     foreground: bool = False
     log: bytes | None = None
     """The file that the process of the mount logs to."""

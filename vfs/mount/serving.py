@@ -167,6 +167,7 @@ def _mounted(
             nosymfollow=nosymfollow,
             fsname=FSNAME,
             subtype=mountpoint.SUBTYPE,
+            low_latency=request.low_latency,
         )
     else:
         from vfs.mount.libfuse import LibfuseSession
