@@ -232,12 +232,14 @@ class Handlers:
     def _store(self, node: int, opened: Opened) -> bool:
         """Gives a small file's bytes to the kernel before they are asked for; whether it took them.
 
-        That spares the READ: half of what a reader waits for that comes by once, as grep and tar
-        do. Only on a read-only mount, for the file is read whether its reader reads it or not: its
-        time of access would tell. And only while the kernel can hold no page of the file: it might
-        be waiting, with one locked, for us.
+        That spares the READ, and the GETATTR that would ask for the time of access after it: most
+        of what a reader waits for that comes by once, as grep and tar do. Only where no time of
+        access tells that the file was read, for it is, whether its reader reads it or not. And only
+        while the kernel can hold no page of the file: it might be waiting, with one locked, for us.
         """
-        if not self._read_only or not opened.is_first or not 0 < opened.size <= _STORED:
+        if opened.writable or not opened.is_first or not 0 < opened.size <= _STORED:
+            return False
+        if not (self._read_only or self._operations.reads_quietly):
             return False
         data = os.pread(opened.fh, opened.size, 0)
         if len(data) < opened.size:

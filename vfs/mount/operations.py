@@ -56,7 +56,7 @@ class Options:
     max_descriptors: int = 4096
     """Directories kept open at once."""
     sealed: bool = False
-    """Whether the view's roots are on mounts that open no device and follow no link."""
+    """Whether the view's roots are on mounts made by root that open no device and no link."""
 
 
 class Operations(FileIO):
@@ -70,6 +70,8 @@ class Operations(FileIO):
         self._view = view
         self._options = options
         self._shown_uid, self._shown_gid = options.shown_owner or (-1, -1)
+        self.reads_quietly = options.sealed
+        """Whether what is read here leaves the times of access alone; that takes root."""
         self._hide_links = options.links is Links.HIDE
         self._nodes = NodeTable(
             view,
@@ -401,6 +403,8 @@ class Operations(FileIO):
     def _open_by_name(self, node: Node, flags: int) -> tuple[int, os.stat_result]:
         """Opens a node by one of its names, or by a file that is open already once it has none."""
         flags |= os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        if self.reads_quietly:
+            flags |= os.O_NOATIME
         if self._options.sealed and node.parent is not None:
             # Nothing that is met here can act on being opened, so the type need not be seen first.
             with suppress(OSError):
