@@ -62,6 +62,7 @@ __all__ = [
     "FILE_MODE",
     "NAME_MAX",
     "PATH_MAX",
+    "SETID",
     "Directory",
     "Openat2",
     "Path",

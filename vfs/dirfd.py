@@ -20,6 +20,10 @@ SETID = stat.S_ISUID | stat.S_ISGID
 """The mode bits that run a program as somebody else; no file made or changed here keeps them."""
 
 
+NO_SUCH_RENAME = frozenset((errno.EINVAL, errno.ENOSYS))
+"""How a file system answers a rename flag that it does not know (renameat2(2))."""
+
+
 def refuse_type(mode: int, name: bytes = b"") -> None:
     """Raises OSError unless `mode` is a regular file's: ELOOP, EISDIR, ENXIO for special files."""
     if stat.S_ISREG(mode):
@@ -159,3 +163,13 @@ def rename(
         linux.renameat2(source_dirfd, source, target_dirfd, target, flags)
     else:
         os.rename(source, target, src_dir_fd=source_dirfd, dst_dir_fd=target_dirfd)
+
+
+def exchange(dirfd: int, one: bytes, other: bytes) -> None:
+    """Gives each of two entries the other's name in one step; EOPNOTSUPP where that is unknown."""
+    try:
+        rename(dirfd, one, dirfd, other, linux.RENAME_EXCHANGE)
+    except OSError as exc:
+        if exc.errno not in NO_SUCH_RENAME:
+            raise
+        raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP)) from None

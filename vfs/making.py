@@ -13,7 +13,7 @@ from contextlib import suppress
 from vfs import dirfd, linux
 from vfs.beneath import DIRECTORY_MODE, Directory, Path, translated
 from vfs.resolving import O_ENTER, resolver, split_path
-from vfs.saving import NO_SUCH_RENAME, random_token, temporary_name
+from vfs.saving import random_token, temporary_name
 
 
 def make_directory(directory: Directory, path: Path, owner: tuple[int, int] | None) -> None:
@@ -62,7 +62,7 @@ def _rename_to_free(fd: int, hidden: bytes, name: bytes) -> None:
     try:
         linux.renameat2(fd, hidden, fd, name, linux.RENAME_NOREPLACE)
     except OSError as exc:
-        if exc.errno not in NO_SUCH_RENAME:
+        if exc.errno not in dirfd.NO_SUCH_RENAME:
             raise
         # NFS knows no flags; there it may at worst replace an empty directory, by its like.
         os.rename(hidden, name, src_dir_fd=fd, dst_dir_fd=fd)

@@ -27,7 +27,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from vfs import linux, tree
+from vfs import tree
 from vfs.beneath import Directory
 from vfs.errors import (
     Busy,
@@ -43,8 +43,8 @@ from vfs.errors import (
 from vfs.locking import lock
 from vfs.making import make_directories
 from vfs.naming import skill_slug
-from vfs.saving import NO_SUCH_RENAME, TEMPORARY_PREFIX, random_token, temporary_name
-from vfs.skilltrees import copy_whole, snapshot
+from vfs.saving import random_token, temporary_name
+from vfs.skilltrees import copy_whole, drop, put_in_place, snapshot, sweep
 from vfs.workspace import SHARED, Storage
 
 WAIT: Final = 30.0
@@ -233,7 +233,7 @@ class _Refresh:
 
     def run(self, wanted: frozenset[str] | None) -> Projection:
         known = set(slugs_in(self._store))
-        self._sweep()
+        sweep(self._target)
         present = set(slugs_in(self._target))
         done: dict[str, list[str]] = {"added": [], "updated": [], "removed": [], "unchanged": []}
         refused: dict[str, str] = {}
@@ -253,7 +253,7 @@ class _Refresh:
             else:
                 done["added" if retired is None else "updated"].append(slug)
                 if retired is not None:
-                    self._drop(retired)
+                    drop(self._target, retired)
         if wanted is not None:
             refused.update(dict.fromkeys(sorted(wanted.difference(known)), _NOT_IN_STORE))
             known &= wanted
@@ -261,11 +261,6 @@ class _Refresh:
             self._remove(slug)
             done["removed"].append(slug)
         return Projection(**{name: tuple(slugs) for name, slugs in done.items()}, refused=refused)
-
-    def _sweep(self) -> None:
-        for name in self._target.names():
-            if name.startswith(TEMPORARY_PREFIX):
-                self._drop(name)
 
     def _is_current(self, slug: str) -> bool:
         path = (slug.encode(),)
@@ -292,9 +287,9 @@ class _Refresh:
             if not replaces:
                 self._target.rename((hidden,), (slug.encode(),))
                 return None
-            exchange(self._target, hidden, slug.encode())
+            put_in_place(self._target, hidden, slug.encode())
         except BaseException:
-            self._drop(hidden)
+            drop(self._target, hidden)
             raise
         return hidden
 
@@ -302,23 +297,7 @@ class _Refresh:
         # Gone at once for those who look, however long the files take.
         hidden = temporary_name(random_token())
         self._target.rename((slug.encode(),), (hidden,))
-        self._drop(hidden)
-
-    def _drop(self, hidden: bytes) -> None:
-        # What cannot be removed is in nobody's way; the next refresh tries again, and `vfs.check`
-        # reports it.
-        with suppress(VfsError):
-            tree.remove(self._target, (hidden,))
-
-
-def exchange(directory: Directory, one: bytes, other: bytes) -> None:
-    """Gives each of two entries the other's name in one step."""
-    try:
-        linux.renameat2(directory.fd, one, directory.fd, other, linux.RENAME_EXCHANGE)
-    except OSError as exc:
-        if exc.errno in NO_SUCH_RENAME:
-            exc = OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
-        raise from_oserror(exc, path=other, action="replace") from None
+        drop(self._target, hidden)
 
 
 def _reason(slug: str, exc: VfsError) -> str:

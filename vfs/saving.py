@@ -38,14 +38,14 @@ from contextlib import ExitStack, suppress
 
 from vfs import linux
 from vfs.beneath import FILE_MODE, Directory, Path, translated
-from vfs.dirfd import create_regular, refuse_type
+from vfs.dirfd import NO_SUCH_RENAME, create_regular, exchange, refuse_type
 from vfs.errors import Busy, Changed
 from vfs.linux import Status
 from vfs.locking import lock
 from vfs.printable import printable
 from vfs.resolving import O_LIST, O_LOOK, resolver, split_path
 
-TEMPORARY_PREFIX = b".gemspace-"
+_PREFIX = b".gemspace-"
 """How the names begin of what is not finished, or not gone yet."""
 
 PERMISSIONS = 0o777
@@ -59,16 +59,13 @@ Content = bytes | bytearray | memoryview | Iterable[bytes]
 TURN = 10.0
 """Seconds that a save with a precondition waits for the others; each takes milliseconds."""
 
-_TEMPORARY = re.compile(re.escape(TEMPORARY_PREFIX) + rb"[0-9a-f]{32}")
+_TEMPORARY = re.compile(re.escape(_PREFIX) + rb"[0-9a-f]{32}")
 
 _TRIES = 100
 """Bound of the tries at a free temporary name, and at undoing an exchange among other writers."""
 
 _NO_NAMELESS = frozenset((errno.EOPNOTSUPP, errno.EISDIR))
 """How a file system, or a kernel before 3.11, answers O_TMPFILE when it has no such thing."""
-
-NO_SUCH_RENAME = frozenset((errno.EINVAL, errno.ENOSYS))
-"""How a file system answers a rename flag that it does not know (renameat2(2))."""
 
 
 def random_token() -> str:
@@ -78,7 +75,7 @@ def random_token() -> str:
 
 def temporary_name(token: str) -> bytes:
     """The temporary name with this token: 42 bytes, whatever the final name."""
-    return TEMPORARY_PREFIX + token.encode("ascii")
+    return _PREFIX + token.encode("ascii")
 
 
 def is_temporary(name: bytes) -> bool:
@@ -289,7 +286,7 @@ class _Draft:
             raise _changed(parts)
         temporary = self._temporary()
         try:
-            self._swap(temporary, name)
+            exchange(self._parent.fd, temporary, name)
         except FileNotFoundError:
             raise _changed(parts) from None
         if _matches(linux.statx(self._parent.fd, temporary), if_match):
@@ -304,7 +301,7 @@ class _Draft:
                 taken = os.open(temporary, O_LOOK, dir_fd=self._parent.fd)
                 stack.callback(os.close, taken)
                 try:
-                    self._swap(temporary, name)
+                    exchange(self._parent.fd, temporary, name)
                 except FileNotFoundError:
                     # Somebody removed it. What it had replaced is kept rather than lost.
                     with suppress(FileExistsError):
@@ -358,15 +355,6 @@ class _Draft:
             os.link(self._name, name, src_dir_fd=fd, dst_dir_fd=fd, follow_symlinks=False)
             self._unlink()
         self._name = None
-
-    def _swap(self, one: bytes, other: bytes) -> None:
-        fd = self._parent.fd
-        try:
-            linux.renameat2(fd, one, fd, other, linux.RENAME_EXCHANGE)
-        except OSError as exc:
-            if exc.errno not in NO_SUCH_RENAME:
-                raise
-            raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP)) from None
 
     def _unlink(self) -> None:
         assert self._name is not None

@@ -21,10 +21,10 @@ from vfs.beneath import Directory, open_regular, translated
 from vfs.errors import AlreadyExists, LinkRefused, NotADirectory, NotFound, VfsError, from_oserror
 from vfs.locking import lock
 from vfs.naming import skill_slug
-from vfs.projecting import Difference, Projection, exchange, project, slugs_in, store_of, verify
+from vfs.projecting import Difference, Projection, project, slugs_in, store_of, verify
 from vfs.resolving import O_LIST, resolver
-from vfs.saving import TEMPORARY_PREFIX, random_token, temporary_name
-from vfs.skilltrees import copy_whole
+from vfs.saving import random_token, temporary_name
+from vfs.skilltrees import copy_whole, drop, put_in_place, sweep
 from vfs.workspace import HostPath, Storage
 
 __all__ = [
@@ -102,13 +102,13 @@ class SkillStore:
             try:
                 _sync(store, hidden)
                 if exists:
-                    exchange(store, hidden, name)
+                    put_in_place(store, hidden, name)
                 else:
                     store.rename((hidden,), (name,))
                 store.sync()
             finally:
                 # What did not become the skill, or what it has replaced.
-                _drop(store, hidden)
+                drop(store, hidden)
             return _skill(store, slug)
 
     def remove(self, slug: str) -> None:
@@ -122,7 +122,7 @@ class SkillStore:
                     f"there is no skill {slug}", fix="see which there are: vfs skills list"
                 ) from None
             store.sync()
-            _drop(store, hidden)
+            drop(store, hidden)
 
     @contextmanager
     def _turn(self) -> Iterator[Directory]:
@@ -134,9 +134,7 @@ class SkillStore:
                     lock(fd, wait=WAIT)
                 except OSError as exc:
                     raise from_oserror(exc, action="change the skill store") from None
-                for name in store.names():
-                    if name.startswith(TEMPORARY_PREFIX):
-                        _drop(store, name)
+                sweep(store)
                 yield store
             finally:
                 os.close(fd)
@@ -222,10 +220,3 @@ def _sync(store: Directory, name: bytes) -> None:
                 os.close(fd)
     with store.directory((name,)) as top:
         top.sync()
-
-
-def _drop(store: Directory, hidden: bytes) -> None:
-    # What cannot be removed is in nobody's way; the next change tries again, and `vfs.check`
-    # reports it.
-    with suppress(VfsError):
-        tree.remove(store, (hidden,))

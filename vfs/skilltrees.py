@@ -1,4 +1,4 @@
-"""The files of one skill: a quick look at all of them, and a copy that is whole.
+"""The files of one skill: a quick look at all of them, a copy that is whole, and its place.
 
 A skill is a directory of regular files and directories. A link or special file anywhere in it is
 refused by its name, as is a skill that is over the limits here: what agents are shown is copied for
@@ -14,9 +14,11 @@ from typing import Final
 
 from vfs import tree
 from vfs.beneath import Directory, translated
+from vfs.dirfd import exchange
 from vfs.errors import Busy, LinkRefused, NotFound, SpecialFileRefused, TooLarge, VfsError
 from vfs.printable import printable
 from vfs.resolving import O_LIST, resolver
+from vfs.saving import is_temporary
 from vfs.walking import Parts
 
 ENTRIES_MAX: Final = 10_000
@@ -138,3 +140,25 @@ def _is_copied(
 def _discard(target: Directory, name: bytes) -> None:
     with suppress(NotFound):
         tree.remove(target, (name,))
+
+
+def put_in_place(directory: Directory, hidden: bytes, name: bytes) -> None:
+    """Gives a skill that was copied to `hidden` the name of the one there, which gets `hidden`."""
+    with translated("replace", (name,)):
+        exchange(directory.fd, hidden, name)
+
+
+def sweep(directory: Directory) -> None:
+    """Removes what killed processes left under temporary names. It must be the caller's turn."""
+    for name in directory.names():
+        if is_temporary(name):
+            drop(directory, name)
+
+
+def drop(directory: Directory, hidden: bytes) -> None:
+    """Removes what has a temporary name, if it can be.
+
+    What cannot is in nobody's way: the next `sweep` tries again, and `vfs.check` reports it.
+    """
+    with suppress(VfsError):
+        tree.remove(directory, (hidden,))
