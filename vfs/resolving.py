@@ -135,6 +135,8 @@ class Openat2:
             # With O_NOFOLLOW the kernel calls a last link ENOTDIR; without it, RESOLVE_NO_SYMLINKS
             # refuses it for what it is.
             flags &= ~os.O_NOFOLLOW
+        else:
+            flags |= os.O_NOFOLLOW
         path = b"/".join(parts)
         if len(path) < PATH_MAX:
             return _openat2(dirfd, path, flags)

@@ -37,6 +37,7 @@ def chain(folder: Path, root: Directory) -> object:
 
 
 def test_a_path_of_any_length_is_worked_with(chain: list[bytes], root: Directory) -> None:
+    held = os.listdir("/proc/self/fd")
     path = b"/".join([*chain, b"file"])
     assert len(path) > 2 * 4096
     fd = root.create_file(path)
@@ -58,6 +59,7 @@ def test_a_path_of_any_length_is_worked_with(chain: list[bytes], root: Directory
     root.remove_directory(chain)
     with pytest.raises(NotFound):
         root.stat(chain)
+    assert os.listdir("/proc/self/fd") == held
 
 
 @pytest.mark.parametrize("length", [4094, 4095, 4096, 4097, 8190, 8191, 8192, 12288])

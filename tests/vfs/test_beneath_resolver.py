@@ -12,10 +12,10 @@ import pytest
 from tests.vfs.conftest import Mount
 from tests.vfs.hostile import REFUSE_SYSTEM_CALL, run_python
 from vfs import linux, resolving
-from vfs.beneath import Directory, Openat2, Walk, mount_id, resolver
+from vfs.beneath import Directory, Openat2, Resolver, Walk, mount_id, resolver
 from vfs.errors import Busy, InvalidPath, Unavailable
 from vfs.linux import Status
-from vfs.resolving import O_LOOK
+from vfs.resolving import O_ENTER, O_LIST, O_LOOK
 
 WORK = """
 import json, os, sys
@@ -79,6 +79,22 @@ def test_walking_makes_no_openat2_call(folder: Path) -> None:
     work = WORK.replace("errno_of(linux.openat2,", "repr((").replace("BENEATH)", "BENEATH))")
     found = run_python(deadly + work, folder, GEMSPACE_NO_OPENAT2="1")
     assert (found["resolver"], found["file"]) == ("Walk", None)
+
+
+@pytest.mark.parametrize("way_to_open", [Openat2(), Walk()])
+def test_both_resolvers_refuse_a_last_link_or_hold_it_whatever_the_flags(
+    folder: Path, root: Directory, outside: Path, way_to_open: Resolver
+) -> None:
+    (folder / "link").symlink_to(outside)
+    for flags in (os.O_DIRECTORY, os.O_DIRECTORY | os.O_PATH, O_LIST, O_ENTER):
+        with pytest.raises(OSError) as refused:
+            way_to_open.open(root.fd, root.mnt_id, (b"link",), flags)
+        assert refused.value.errno == errno.ELOOP
+    for flags in (os.O_PATH, O_LOOK):
+        fd = way_to_open.open(root.fd, root.mnt_id, (b"link",), flags)
+        assert linux.fstatx(fd).identity == root.stat("link").identity
+        assert not os.get_inheritable(fd)
+        os.close(fd)
 
 
 class Interrupted:
