@@ -47,13 +47,13 @@ from vfs.inspection import (
 )
 from vfs.linux import Status
 from vfs.namespace import SKILLS, USER_DATA
-from vfs.naming import safe_uid
+from vfs.naming import is_user_directory, safe_uid
 from vfs.printable import printable
 from vfs.projecting import Comparison, is_slug, slugs_in, store_of, turn
 from vfs.saving import is_temporary
 from vfs.skilltrees import snapshot
 from vfs.walking import Parts
-from vfs.workspace import OWNER, ROOTS, SHARED, WORKSPACE, Storage, is_user_directory
+from vfs.workspace import OWNER, ROOTS, SHARED, WORKSPACE, Storage
 
 __all__ = ["Finding", "Kind", "check"]
 

@@ -61,6 +61,15 @@ def safe_uid(uid: str) -> str:
     return f"uid-{hashlib.sha256(exact).hexdigest()}"
 
 
+def is_user_directory(name: bytes) -> bool:
+    """Whether `safe_uid` makes this name of some uid."""
+    try:
+        text = name.decode("ascii")
+    except UnicodeDecodeError:
+        return False
+    return _HASHED.fullmatch(text) is not None or (text != "" and safe_uid(text) == text)
+
+
 def sandbox_id(uid: str, runtime_scope_id: str) -> str:
     """Return the default id of a user's sandbox in a runtime scope: ``s`` and 26 of ``a-z2-7``.
 

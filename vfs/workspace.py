@@ -20,7 +20,6 @@ repeats them. Everything raises `vfs.errors.VfsError`.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from typing import Final, Self
@@ -29,7 +28,7 @@ from vfs.beneath import Directory
 from vfs.errors import AlreadyExists, InvalidPath, LinkRefused, NotADirectory, NotFound
 from vfs.making import make_directories, make_directory
 from vfs.namespace import AGENTS, WorkdirPath, workdir_path
-from vfs.naming import safe_uid
+from vfs.naming import is_user_directory, safe_uid
 from vfs.printable import printable
 from vfs.scope import Closing, Scope, ScopePath
 
@@ -44,7 +43,6 @@ __all__ = [
     "Storage",
     "Workdir",
     "Workspace",
-    "is_user_directory",
     "owner_for_process",
 ]
 
@@ -60,9 +58,6 @@ ROOTS: Final = ("user-data", "skill-projections", "skill-store")
 """The folders of a storage."""
 
 HostPath = str | bytes | os.PathLike[str]
-
-_HASHED: Final = re.compile(r"uid-[0-9a-f]{64}")
-"""The names that `safe_uid` makes of uids that are not plain."""
 
 
 def owner_for_process() -> tuple[int, int] | None:
@@ -295,15 +290,6 @@ class Workdir(Closing):
     def scope(self) -> Scope:
         """The view from this Workdir on."""
         return Scope(self.directory.directory(), self.owner)
-
-
-def is_user_directory(name: bytes) -> bool:
-    """Whether `safe_uid` makes this name of some uid."""
-    try:
-        text = name.decode("ascii")
-    except UnicodeDecodeError:
-        return False
-    return _HASHED.fullmatch(text) is not None or (text != "" and safe_uid(text) == text)
 
 
 def _open_root(path: bytes, label: str) -> Directory:

@@ -13,7 +13,15 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from vfs.errors import InvalidName
-from vfs.naming import NAME_MAX, SANDBOX_ID_BITS, SLUG_MAX, safe_uid, sandbox_id, skill_slug
+from vfs.naming import (
+    NAME_MAX,
+    SANDBOX_ID_BITS,
+    SLUG_MAX,
+    is_user_directory,
+    safe_uid,
+    sandbox_id,
+    skill_slug,
+)
 
 # Hypothesis' default text leaves lone surrogates out, so each of these can be written as UTF-8.
 PLAIN = st.text(alphabet="abcxyzABCXYZ0189_-", min_size=1, max_size=300)
@@ -236,3 +244,18 @@ def test_the_rule_is_words_joined_by_single_hyphens(text: str) -> None:
     except InvalidName:
         accepted = False
     assert accepted == by_the_rule
+
+
+@given(name=st.binary(max_size=300))
+def test_a_user_directory_is_one_that_some_uid_has(name: bytes) -> None:
+    try:
+        text = name.decode()
+        expected = safe_uid(text) == text
+    except (UnicodeDecodeError, InvalidName):
+        expected = False
+    assert is_user_directory(name) is expected
+
+
+@given(uid=UID)
+def test_every_uid_has_a_user_directory(uid: str) -> None:
+    assert is_user_directory(safe_uid(uid).encode())

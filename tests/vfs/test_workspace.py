@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.vfs.steps import as_user, before_each_step
 from vfs import linux
@@ -41,7 +39,6 @@ from vfs.workspace import (
     Scope,
     Storage,
     Workspace,
-    is_user_directory,
     owner_for_process,
 )
 
@@ -449,21 +446,6 @@ def test_a_storage_without_the_folder_of_users_has_none(storage: Storage, top: P
     assert storage.users() == []
     storage.add_user("alice").close()
     assert storage.users() == ["alice"]
-
-
-@given(name=st.binary(max_size=300))
-def test_a_user_directory_is_one_that_some_uid_has(name: bytes) -> None:
-    try:
-        text = name.decode()
-        expected = safe_uid(text) == text
-    except (UnicodeDecodeError, InvalidName):
-        expected = False
-    assert is_user_directory(name) is expected
-
-
-@given(uid=st.text(st.characters(exclude_categories=["Cs"]), min_size=1))
-def test_every_uid_has_a_user_directory(uid: str) -> None:
-    assert is_user_directory(safe_uid(uid).encode())
 
 
 @pytest.mark.parametrize(
