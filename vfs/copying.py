@@ -43,9 +43,6 @@ _RANGE = 1 << 27
 _CHUNK = 1 << 20
 """Bytes read at once where the kernel cannot copy by itself."""
 
-_BLOCK = 512
-"""Bytes in a unit of st_blocks (inode(7))."""
-
 
 @dataclass(frozen=True, slots=True)
 class Modes:
@@ -244,7 +241,7 @@ class _Copy:
 
 
 def _copy_bytes(source: int, target: int, status: Status) -> None:
-    if status.blocks * _BLOCK >= status.size:
+    if status.allocated >= status.size:
         _copy_range(source, target, 0, status.size)
         return
     for start, end in extents(source, status.size):

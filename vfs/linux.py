@@ -116,6 +116,11 @@ class Status(NamedTuple):
         return self.ctime * 1_000_000_000 + self.ctime_nsec
 
     @property
+    def allocated(self) -> int:
+        """Bytes that the disk holds: a block of statx(2) has 512, whatever the file system's."""
+        return self.blocks * 512
+
+    @property
     def rdev(self) -> int:
         """Device number of a device node, as os.makedev gives it."""
         return os.makedev(self.rdev_major, self.rdev_minor)

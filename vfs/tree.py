@@ -57,9 +57,6 @@ __all__ = [
 
 _DEFAULT = Limits()
 
-_BLOCK = 512
-"""Bytes in a unit of st_blocks, whatever the file system's own block size (inode(7))."""
-
 
 @dataclass(frozen=True, slots=True)
 class Listing:
@@ -201,7 +198,7 @@ def _add(total: Usage, entry: Entry, seen: set[tuple[int, int, int]]) -> None:
         seen.add(status.identity)
     if stat.S_ISREG(mode):
         total.size += status.size
-    total.allocated += status.blocks * _BLOCK
+    total.allocated += status.allocated
 
 
 _DIGEST_FORMAT = b"gemspace tree 1\n"

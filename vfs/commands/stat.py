@@ -34,7 +34,7 @@ def command(settings: Settings, uid: str, path: tuple[bytes, ...], workdir: str 
     document = {
         **output.entry(Entry(path, status)),
         "changed": output.time_text(status.ctime, status.ctime_nsec),
-        "allocated": status.blocks * 512,
+        "allocated": status.allocated,
         "names": status.nlink,
         "etag": etag(status),
         **({} if target is None else output.named("target", target)),
