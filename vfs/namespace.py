@@ -37,6 +37,10 @@ USER_DATA: Final = f"{HOME}/user-data"
 SKILLS: Final = f"{HOME}/skills"
 """The user's projection of the skills."""
 
+USER_DATA_NAME: Final = b"user-data"
+SKILLS_NAME: Final = b"skills"
+"""The names of the two in `HOME`."""
+
 PROJECTS: Final = "projects"
 """The top-level entry of a workspace that holds the managed Workdirs."""
 AGENTS: Final = "agents"

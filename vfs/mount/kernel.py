@@ -35,13 +35,9 @@ from vfs.errors import (
 )
 from vfs.mount import mountapi, namespaces, table
 from vfs.mount.table import Mount
+from vfs.namespace import SKILLS_NAME, USER_DATA_NAME
 from vfs.printable import printable
-
-USER_DATA = b"user-data"
-SKILLS = b"skills"
-
-DISK_OWNER = (1000, 1000)
-"""The owner of every workspace on the disk (workspace rules)."""
+from vfs.workspace import OWNER
 
 SOURCE_NAME = b"gemspace"
 """The source of a namespace view in the mount table. One directory's view has the disk's there."""
@@ -207,7 +203,7 @@ def _build(stack: ExitStack, view: View, owner: tuple[int, int] | None) -> int:
         return clone(view.root_fd)
     folders = {
         name: clone(fd)
-        for name, fd in ((USER_DATA, view.user_data_fd), (SKILLS, view.skills_fd))
+        for name, fd in ((USER_DATA_NAME, view.user_data_fd), (SKILLS_NAME, view.skills_fd))
         if fd is not None
     }
     frame = _own(stack, _make_frame(owner or (os.geteuid(), os.getegid())))
@@ -224,7 +220,7 @@ def _make_frame(owner: tuple[int, int]) -> int:
         mountapi.fsconfig_create(context)
         frame = mountapi.fsmount(context, _FRAME_ATTRIBUTES)
     try:
-        for name in (USER_DATA, SKILLS):
+        for name in (USER_DATA_NAME, SKILLS_NAME):
             os.mkdir(name, dir_fd=frame)
             os.chmod(name, 0o755, dir_fd=frame)  # whatever the umask
             os.chown(name, uid, gid, dir_fd=frame)
@@ -256,7 +252,7 @@ def _folders(mounts: Sequence[Mount], mount_id: int) -> list[bytes]:
     """The directories of the view that are mounts of their own; Busy if anything else is in it."""
     top = next(mount for mount in mounts if mount.id == mount_id)
     is_frame = (top.type, top.source) == ("tmpfs", SOURCE_NAME)
-    own = [top.point + b"/" + name for name in (USER_DATA, SKILLS)] if is_frame else []
+    own = [top.point + b"/" + name for name in (USER_DATA_NAME, SKILLS_NAME)] if is_frame else []
     inside = [mount for mount in mounts if mount.parent == mount_id]
     ids = {mount.id for mount in inside}
     others = [m for m in inside if m.point not in own] + [m for m in mounts if m.parent in ids]
@@ -304,7 +300,7 @@ def _frame(dirfd: int, name: bytes) -> Iterator[int]:
 
 @contextmanager
 def _idmap(owner: tuple[int, int]) -> Iterator[int]:
-    fd = namespaces.userns_idmap(*DISK_OWNER, *owner)
+    fd = namespaces.userns_idmap(*OWNER, *owner)
     try:
         yield fd
     finally:

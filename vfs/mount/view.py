@@ -8,19 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from vfs.beneath import Directory
 from vfs.errors import VfsError
-from vfs.naming import safe_uid
+from vfs.namespace import AGENTS, SKILLS_NAME, USER_DATA_NAME
+from vfs.naming import is_user_directory, safe_uid
+from vfs.workspace import SHARED, WORKSPACE, Storage
 
-if TYPE_CHECKING:
-    from vfs.workspace import Storage
-
-USER_DATA = b"user-data"
-SKILLS = b"skills"
-
-RESERVED = frozenset({b"agents"})
+RESERVED = frozenset({AGENTS.encode()})
 """Top-level names of a workspace that hold the agents' rules: filled freely, never taken away."""
 
 
@@ -73,7 +68,7 @@ def fixed(children: dict[bytes, Branch | Export]) -> Branch:
 
 
 def _user_data(storage: Storage, name: str, writable: bool) -> Export:
-    path = (b"shared", name.encode(), b"workspace")
+    path = (SHARED, name.encode(), WORKSPACE)
     return Export(storage.user_data, path, writable, reserved=RESERVED)
 
 
@@ -88,8 +83,8 @@ def home(
     name = safe_uid(uid)
     return fixed(
         {
-            USER_DATA: _user_data(storage, name, writable),
-            SKILLS: _skills(storage, name, visible),
+            USER_DATA_NAME: _user_data(storage, name, writable),
+            SKILLS_NAME: _skills(storage, name, visible),
         }
     )
 
@@ -106,10 +101,12 @@ def everyone(
     """Every user by directory name, each with `user-data/` and `skills/`."""
 
     def child(name: bytes) -> Branch | None:
-        text = name.decode("ascii", "replace")
-        export = _user_data(storage, text, writable) if text.isascii() else None
-        if export is None or b"/" in name or not export.exists():
+        if not is_user_directory(name):
             return None
-        return fixed({USER_DATA: export, SKILLS: _skills(storage, text, visible)})
+        text = name.decode("ascii")
+        export = _user_data(storage, text, writable)
+        if not export.exists():
+            return None
+        return fixed({USER_DATA_NAME: export, SKILLS_NAME: _skills(storage, text, visible)})
 
     return Branch(names=lambda: [name.encode() for name in storage.users()], child=child)
