@@ -13,6 +13,7 @@ import socket
 import subprocess
 
 from vfs.errors import Busy, PermissionDenied, Unavailable, VfsError
+from vfs.printable import printable
 
 PROGRAM = "fusermount3"
 
@@ -46,35 +47,54 @@ def mount(
         options.append(b"allow_other")
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     with ours, theirs:
-        command = [b"fusermount3", b"-o", b",".join(options), b"--", mountpoint]
-        done = subprocess.run(
-            command,
-            executable=_program(),
-            env={**os.environ, "_FUSE_COMMFD": str(theirs.fileno())},
-            pass_fds=(theirs.fileno(),),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            check=False,
-        )
-        if done.returncode != 0:
-            raise _refusal(done.stderr)
+        complaint = _run(b"-o", b",".join(options), b"--", mountpoint, socket_fd=theirs.fileno())
+        if complaint is not None:
+            raise _refusal(complaint)
         ours.setblocking(False)  # what it sent is there, or never will be
         _, fds, _, _ = socket.recv_fds(ours, 1, 1, socket.MSG_CMSG_CLOEXEC)
     return fds[0]
 
 
-def unmount(mountpoint: bytes) -> None:
-    """Takes a mount of the caller's away, busy or not; raises as `mount` does."""
+def unmount(mountpoint: bytes, *, lazy: bool = True) -> None:
+    """Takes a mount of the caller's away; `lazy`: whoever uses it, out of sight at once.
+
+    Raises Busy for one that is in use, PermissionDenied for one that is not the caller's, and
+    Unavailable.
+    """
+    complaint = _run(b"-u", *([b"-z"] if lazy else []), b"--", mountpoint)
+    if complaint is None:
+        return
+    if "busy" in complaint.lower():
+        raise Busy(f"{PROGRAM} refuses: {complaint}", fix="leave it with every shell and program")
+    raise PermissionDenied(
+        f"cannot unmount {printable(mountpoint)}: {complaint}",
+        fix="have whoever mounted it, or root, unmount it",
+        path=mountpoint,
+    )
+
+
+def _run(*arguments: bytes, socket_fd: int | None = None) -> str | None:
+    """Runs the helper; its complaint if it fails, which is its last line."""
+    # Its words are matched, so they must not be translated.
+    environment = {**os.environ, "LC_ALL": "C"}
+    passed: tuple[int, ...] = ()
+    if socket_fd is not None:
+        environment["_FUSE_COMMFD"] = str(socket_fd)
+        passed = (socket_fd,)
     done = subprocess.run(
-        [b"fusermount3", b"-u", b"-z", b"--", mountpoint],
+        [PROGRAM.encode(), *arguments],
         executable=_program(),
+        env=environment,
+        pass_fds=passed,
         stdin=subprocess.DEVNULL,
-        capture_output=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
         check=False,
     )
-    if done.returncode != 0:
-        raise _refusal(done.stderr)
+    if done.returncode == 0:
+        return None
+    lines = done.stderr.decode(errors="replace").strip().splitlines()
+    return lines[-1].removeprefix(f"{PROGRAM}: ") if lines else "it gives no reason"
 
 
 def _program() -> str:
@@ -89,9 +109,7 @@ def _escaped(value: bytes) -> bytes:
     return value.replace(b"\\", b"\\\\").replace(b",", b"\\,")
 
 
-def _refusal(stderr: bytes) -> VfsError:
-    lines = stderr.decode(errors="replace").strip().splitlines()
-    complaint = lines[-1].removeprefix(f"{PROGRAM}: ") if lines else "it gives no reason"
+def _refusal(complaint: str) -> VfsError:
     for words, kind, fix in _ADVICE:
         if words in complaint:
             return kind(f"{PROGRAM} refuses: {complaint}", fix=fix)

@@ -10,20 +10,15 @@ import errno
 import os
 import re
 import select
-import shutil
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from vfs.errors import Busy, NotFound, PermissionDenied, Unavailable, from_oserror
-from vfs.mount import kernel, mountapi, registry, table
+from vfs.errors import Busy, NotFound, from_oserror
+from vfs.mount import fusermount, kernel, mountapi, registry, table
 from vfs.mount.mountpoint import O_PLACE, TYPE, locate
 from vfs.mount.table import Mount
-from vfs.printable import one_line, printable
-
-HELPER = "fusermount3"
-"""The set-user-id program of the FUSE library that mounts and unmounts for others than root."""
+from vfs.printable import printable
 
 _DEAD_MOUNTS = 16
 """How many dead mounts on one directory are taken away: a few restarts leave one on the other."""
@@ -85,8 +80,11 @@ def clear_dead(path: bytes) -> None:
 def _unmount_fuse(mount: Mount, *, lazy: bool) -> None:
     if os.geteuid() == 0:
         _unmount_as_root(mount, lazy=lazy)
-    else:
-        _unmount_by_helper(mount.point, lazy=lazy)
+        return
+    try:
+        fusermount.unmount(mount.point, lazy=lazy)
+    except Busy:
+        raise _in_use(mount.point) from None
 
 
 def _unmount_as_root(mount: Mount, *, lazy: bool) -> None:
@@ -112,32 +110,6 @@ def _mount_id(fd: int) -> int:
         found = re.search(rb"^mnt_id:\s*(\d+)$", info.read(), re.MULTILINE)
     assert found is not None
     return int(found[1])
-
-
-def _unmount_by_helper(point: bytes, *, lazy: bool) -> None:
-    helper = shutil.which(HELPER)
-    if helper is None:
-        raise Unavailable(f"{HELPER} is not installed", fix="install FUSE 3 (Debian: fuse3)")
-    command: list[str | bytes] = [helper, "-u", *(["-z"] if lazy else []), "--", point]
-    # Its words are matched, so they must not be translated.
-    done = subprocess.run(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        env={**os.environ, "LC_ALL": "C"},
-        check=False,
-    )
-    if done.returncode == 0:
-        return
-    said = done.stdout.decode(errors="replace").strip()
-    if "busy" in said.lower():
-        raise _in_use(point)
-    raise PermissionDenied(
-        f"cannot unmount {printable(point)}: {one_line(said) or 'no reason given'}",
-        fix="have whoever mounted it, or root, unmount it",
-        path=point,
-    )
 
 
 @contextmanager
