@@ -15,6 +15,7 @@ from typing import Final, Literal
 from vfs import linux
 from vfs.beneath import Directory
 from vfs.errors import InvalidPath, NotFound, VfsError
+from vfs.linktext import is_contained
 from vfs.linux import Status
 from vfs.printable import printable
 from vfs.saving import is_temporary
@@ -190,25 +191,6 @@ def leftover(place: Place, parts: Parts) -> Finding:
     )
 
 
-def leads_out(text: bytes, depth: int) -> bool:
-    """Whether a link may lead out of its tree, judged by its text alone.
-
-    `depth` is how many directories of the tree it is in. A `..` after a name is taken for leading
-    out: the name may be a link itself.
-    """
-    if text.startswith(b"/"):
-        return True
-    ups, named = 0, False
-    for part in text.split(b"/"):
-        if part == b"..":
-            ups += 1
-            if named or ups > depth:
-                return True
-        elif part not in (b"", b"."):
-            named = True
-    return False
-
-
 def _inspect_link(here: Directory, parts: Parts, place: Place, links: bool) -> Iterator[Finding]:
     try:
         text = here.read_link((parts[-1],))
@@ -220,7 +202,7 @@ def _inspect_link(here: Directory, parts: Parts, place: Place, links: bool) -> I
     if not links:
         fix = "put the file itself in its place"
         yield place.finding("link", parts, f"it is a link to {printable(text)}", fix)
-    elif leads_out(text, len(parts) - 1):
+    elif not is_contained(text, len(parts) - 1):
         yield place.finding(
             "link",
             parts,

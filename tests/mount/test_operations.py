@@ -322,8 +322,34 @@ def test_a_hard_link_of_somebody_elses_file_is_not_written(tmp_path: Path) -> No
     entry = mounted.ops.lookup(mounted.data, b"planted")
     refused(errno.EPERM, lambda: mounted.ops.open(entry.node, os.O_WRONLY))
     refused(errno.EPERM, lambda: mounted.ops.setattr(entry.node, None, Change(size=0), CALLER))
+    before = secret.stat()
+    for change in (Change(mode=0o666), Change(mtime_ns=1), Change(uid=0), Change()):
+        with pytest.raises(PermissionError):
+            mounted.ops.setattr(entry.node, None, change, CALLER)
+    refused(errno.EPERM, lambda: mounted.ops.setxattr(entry.node, b"user.a", b"1", 0))
+    refused(errno.EPERM, lambda: mounted.ops.removexattr(entry.node, b"user.a"))
+    assert secret.stat() == before
     mounted.close()
     assert secret.read_bytes() == b"root's"
+
+
+def test_a_link_that_was_swapped_as_it_was_made_gives_nothing_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mounted = Mounted(tmp_path, made_owner=(1000, 1000), shown_owner=(0, 0), links=Links.CONTAINED)
+    secret = tmp_path / "data" / "secret"
+    secret.write_bytes(b"root's")
+    make = os.symlink
+
+    def swapped(text: bytes, name: bytes, *, dir_fd: int) -> None:
+        make(text, name, dir_fd=dir_fd)
+        os.unlink(name, dir_fd=dir_fd)
+        os.link(secret, name, dst_dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "symlink", swapped)
+    refused(errno.ESTALE, lambda: mounted.ops.symlink(mounted.data, b"l", b"to", CALLER))
+    mounted.close()
+    assert (secret.stat().st_uid, secret.stat().st_gid) == (os.getuid(), os.getgid())
 
 
 def test_an_open_file_stays_itself_when_it_is_renamed_outside(mounted: Mounted) -> None:

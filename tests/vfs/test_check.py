@@ -11,14 +11,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.vfs.steps import as_user, killed_at
 from vfs import inspection, projecting, skilltrees
 from vfs.beneath import Directory
 from vfs.check import Finding, check
-from vfs.inspection import leads_out
 from vfs.locking import lock
 from vfs.naming import safe_uid
 from vfs.saving import is_temporary, save, temporary_name
@@ -252,50 +249,6 @@ def test_a_wrong_mode_is_found_in_the_store_and_the_projections_too(
 
 
 # Links.
-
-
-@pytest.mark.parametrize(
-    ("text", "depth", "expected"),
-    [
-        (b"a", 0, False),
-        (b"a/b", 0, False),
-        (b".", 0, False),
-        (b"./a", 0, False),
-        (b"a//b/", 0, False),
-        (b"..", 1, False),
-        (b"../a", 1, False),
-        (b"./../a", 1, False),
-        (b"../../a", 2, False),
-        (b"..", 0, True),
-        (b"../a", 0, True),
-        (b"../../a", 1, True),
-        (b"./.././../a", 1, True),
-        (b"a/..", 5, True),
-        (b"a/../b", 5, True),
-        (b"../a/../b", 5, True),
-        (b"/", 5, True),
-        (b"/home/gem/user-data/a", 5, True),
-        (b"//a", 5, True),
-        (b"...", 0, False),
-        (b"a..", 0, False),
-    ],
-)
-def test_whether_a_link_may_lead_out_is_told_by_its_text(
-    text: bytes, depth: int, expected: bool
-) -> None:
-    assert leads_out(text, depth) is expected
-
-
-PARTS = st.lists(st.sampled_from(["..", ".", "", "a", "b"]), min_size=1, max_size=6)
-
-
-@given(parts=PARTS, depth=st.integers(0, 3))
-def test_a_link_that_is_said_to_stay_does_stay(parts: list[str], depth: int) -> None:
-    text = "/".join(parts)
-    if not leads_out(text.encode(), depth):
-        inside = os.path.join("/tree", *["d"] * depth)
-        reached = os.path.normpath(os.path.join(inside, text))
-        assert reached == "/tree" or reached.startswith("/tree/")
 
 
 def test_links_are_counted_and_those_that_lead_out_are_listed(storage: Storage, home: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a mount does with symbolic links: pure decisions on a link's text."""
+"""What a mount may do with symbolic links."""
 
 from __future__ import annotations
 
@@ -14,26 +14,3 @@ class Links(StrEnum):
     """Not listed and not found; their names stay taken."""
     CONTAINED = "contained"
     """A link that provably stays inside works; every other is as in SHOW."""
-
-
-def is_contained(text: bytes, depth: int) -> bool:
-    """Whether a link's text provably leads to something beneath the root.
-
-    `depth` counts the directories from the root to the one that holds the link. The text must be
-    relative, begin with at most `depth` times `..`, and hold no `..` after a name: such a name
-    might itself be a link that leads somewhere of another depth.
-    """
-    if not text or text.startswith(b"/"):
-        return False
-    climbs = 0
-    named = False
-    for part in text.split(b"/"):
-        if part in (b"", b"."):
-            continue
-        if part == b"..":
-            climbs += 1
-            if named or climbs > depth:
-                return False
-        else:
-            named = True
-    return True
