@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from vfs import linux
-from vfs.errors import Busy, PermissionDenied, Unavailable, VfsError
+from vfs.errors import Busy, Unavailable, VfsError
 from vfs.mount import attach, fusermount, mountapi, table
 from vfs.mount.attach import Identity
 from vfs.mount.operations import Operations
@@ -71,8 +71,8 @@ class LibfuseSession:
     def mount(self) -> None:
         """Makes the mount and puts it on its mountpoint; from then on `run` must serve it.
 
-        Raises Unavailable where pyfuse3 or FUSE is missing, PermissionDenied, Busy where the
-        process serves another mount already, and the kernel's OSError.
+        Raises Unavailable where pyfuse3 or FUSE is missing, PermissionDenied where fusermount3
+        refuses, Busy where the process serves another mount already, and the kernel's OSError.
         """
         try:
             from vfs.mount.libfuse_server import Server
@@ -117,13 +117,8 @@ class LibfuseSession:
                     attach.attach(root, mountpoint)
             finally:
                 os.close(root)
-        except BaseException as exc:
+        except BaseException:
             os.close(device)
-            if isinstance(exc, PermissionError):
-                raise PermissionDenied(
-                    "root may not mount here",
-                    fix="start the container with: --cap-add SYS_ADMIN --device /dev/fuse",
-                ) from exc
             raise
         return device
 

@@ -20,13 +20,17 @@ GIT_ENVIRONMENT = {
     "GIT_CONFIG_GLOBAL": os.devnull,
     "GIT_CONFIG_NOSYSTEM": "1",
     # Root works on files that appear as anybody's, without git asking whose they are.
-    "GIT_CONFIG_COUNT": "3",
+    "GIT_CONFIG_COUNT": "4",
     "GIT_CONFIG_KEY_0": "safe.directory",
     "GIT_CONFIG_VALUE_0": "*",
     "GIT_CONFIG_KEY_1": "gc.auto",
     "GIT_CONFIG_VALUE_1": "0",
     "GIT_CONFIG_KEY_2": "user.name",
     "GIT_CONFIG_VALUE_2": "bench",
+    # Nor does it matter to whom a file belongs that is otherwise as the index has it: else git
+    # reads every file again where a mount shows another owner.
+    "GIT_CONFIG_KEY_3": "core.checkStat",
+    "GIT_CONFIG_VALUE_3": "minimal",
     "EMAIL": "bench@localhost",
     # `git status` must not mend the index: each run would start from another one.
     "GIT_OPTIONAL_LOCKS": "0",
@@ -133,11 +137,14 @@ def _make_repository(folder: Path, sizes: Sizes) -> None:
 
 
 def git(folder: Path, *arguments: str) -> None:
-    """Runs git in a folder."""
-    subprocess.run(
+    """Runs git in a folder; OSError with its complaint where it fails."""
+    done = subprocess.run(
         ["git", "-C", str(folder), *arguments],
         env=GIT_ENVIRONMENT,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
-        check=True,
+        stderr=subprocess.PIPE,
+        check=False,
     )
+    if done.returncode != 0:
+        raise OSError(f"git {arguments[0]} fails: {done.stderr.decode(errors='replace').strip()}")
