@@ -113,8 +113,8 @@ def changes_between(
             change[key] = moment(value, start, end) if key.endswith("time") else value
         read = "ctime" not in change or (new["type"] == "directory" and call not in SETS_TIMES)
         if read and old is not None:
-            # Reading moves it, the test's own between two steps too, as far as `relatime` and caches
-            # that answer the reader let it.
+            # Reading moves it, the test's own between two steps too, as far as `relatime` and the
+            # caches that answer the reader let it.
             change.pop("atime", None)
         if change:
             changes[path] = change
