@@ -188,6 +188,28 @@ def test_a_directory_moved_within_the_workspace_keeps_who_is_in_it(
     assert (disk / "to" / "d2" / "e" / "made").read_bytes() == b"inside"
 
 
+def test_a_directory_and_its_parent_that_change_places_are_both_reached(
+    view: tuple[Path, Path],
+) -> None:
+    shown, disk = view
+    (disk / "upper" / "lower").mkdir(parents=True)
+    with Peer(shown) as peer:
+        assert peer.call("chdir", b"upper/lower") is None
+        assert peer.call("listdir", b".") == []
+        os.rename(disk / "upper" / "lower", disk / "lower")
+        os.rename(disk / "upper", disk / "lower" / "upper")
+        # The kernel knows the one as the other's parent still, and refuses to make a loop of them.
+        peer.call("listdir", b"upper")
+        seen("one gone", lambda: missing(shown / "upper"))
+        # By who is in it first: a look at its new name would tell where it is.
+        seen(
+            "the other to who is in it",
+            lambda: peer.call("listdir", b".") == [(b"upper", True, False)],
+        )
+        seen("it in the other", lambda: os.listdir(shown / "lower") == ["upper"])
+        seen("it as a directory", lambda: os.listdir(shown / "lower" / "upper") == [])
+
+
 def test_a_directory_moved_out_of_the_workspace_is_shut(
     outside: Mounted, view: tuple[Path, Path]
 ) -> None:

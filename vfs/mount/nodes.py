@@ -109,6 +109,7 @@ class NodeTable:
         root.lookups = 1
         self.root = root
         self._nodes[ROOT] = root
+        self._lost = Node(0, None, b"")
         if isinstance(view, Branch):
             root.branch = view
         else:
@@ -183,9 +184,22 @@ class NodeTable:
             old = (node.parent, node.name)
             node.others = [old, *(known for known in others if known != (parent, name))]
             del node.others[_MAX_NAMES:]
+        self._loosen(node, parent)
         node.parent = parent
         node.name = name
         node.export = parent.export
+
+    def _loosen(self, node: Node, parent: Node) -> None:
+        """Keeps the chains of parents free of loops before `node` comes to stand in `parent`.
+
+        What stood in it and has it inside now was renamed outside, to a name not yet looked up.
+        """
+        cursor = parent
+        while cursor.parent is not None:
+            if cursor.parent is node:
+                cursor.parent = self._lost
+                return
+            cursor = cursor.parent
 
     def adopt_child(self, parent: Node, name: bytes, child: View) -> Node:
         """The node of a branch's child; counts one lookup."""
@@ -257,7 +271,7 @@ class NodeTable:
         cursor = node
         while cursor.fd < 0 or now - cursor.checked > self._timeout:
             chain.append(cursor)
-            if cursor.is_top:
+            if cursor.is_top or (cursor.parent is self._lost and cursor.fd >= 0):
                 break
             if cursor.parent is None:
                 raise stale()
