@@ -204,10 +204,6 @@ _fchownat.argtypes = [
 ]
 _fchownat.restype = ctypes.c_int
 
-_utimensat = _libc.utimensat
-_utimensat.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int]
-_utimensat.restype = ctypes.c_int
-
 
 def fallocate(fd: int, mode: int, offset: int, length: int) -> None:
     """Reserves, punches or zeroes a range of an open file; `mode` as in fallocate(2)."""
@@ -218,14 +214,4 @@ def fallocate(fd: int, mode: int, offset: int, length: int) -> None:
 def fchown_held(fd: int, uid: int, gid: int) -> None:
     """Sets the owner of the inode that an O_PATH descriptor holds, a link's own included."""
     if _fchownat(fd, b"", uid & 0xFFFFFFFF, gid & 0xFFFFFFFF, AT_EMPTY_PATH) < 0:
-        _raise_errno()
-
-
-def futimens_held(fd: int, atime_ns: int, mtime_ns: int) -> None:
-    """Sets the times of the inode that an O_PATH descriptor holds, a link's own included.
-
-    Nanoseconds since the epoch. Needs Linux 5.8 (AT_EMPTY_PATH in utimensat); EINVAL before.
-    """
-    times = (ctypes.c_int64 * 4)(*divmod(atime_ns, 1_000_000_000), *divmod(mtime_ns, 1_000_000_000))
-    if _utimensat(fd, b"", ctypes.addressof(times), AT_EMPTY_PATH) < 0:
         _raise_errno()

@@ -9,13 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from vfs import linux
-
-SECONDS = st.integers(-(2**31), 2**33)  # what ext4 stores with 256-byte inodes
-NANOSECONDS = st.integers(0, 999_999_999)
 
 
 @pytest.fixture
@@ -145,22 +140,6 @@ def test_a_held_inodes_owner_is_set_and_minus_one_keeps_it(tmp_path: Path, kind:
     os.close(fd)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.tuples(SECONDS, NANOSECONDS), st.tuples(SECONDS, NANOSECONDS))
-def test_a_held_links_times_are_set_to_the_nanosecond_before_1970_too(
-    tmp_path: Path, atime: tuple[int, int], mtime: tuple[int, int]
-) -> None:
-    path = tmp_path / "link"
-    if not path.is_symlink():
-        path.symlink_to("nowhere")
-    wanted = tuple(seconds * 10**9 + nanoseconds for seconds, nanoseconds in (atime, mtime))
-    fd = os.open(path, os.O_PATH | os.O_NOFOLLOW)
-    linux.futimens_held(fd, *wanted)
-    status = linux.fstatx(fd)
-    os.close(fd)
-    assert (status.atime_ns, status.mtime_ns) == wanted
-
-
 @pytest.mark.parametrize(
     "call",
     [
@@ -185,7 +164,6 @@ def test_a_nul_byte_does_not_cut_a_name_short(call: Callable[[], object]) -> Non
         lambda: linux.renameat2(-1, b"x", -1, b"y", 1),
         lambda: linux.fallocate(-1, 0, 0, 1),
         lambda: linux.fchown_held(-1, 0, 0),
-        lambda: linux.futimens_held(-1, 0, 0),
     ],
 )
 def test_an_error_is_an_oserror_with_the_kernels_number(call: Callable[[], object]) -> None:

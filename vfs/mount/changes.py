@@ -11,8 +11,6 @@ from vfs import linux
 from vfs.linux import Status
 from vfs.mount.attributes import NOW, Change
 
-_SECOND = 1_000_000_000
-
 
 def apply_change(held: int, change: Change, shown_owner: tuple[int, int] | None) -> None:
     """Changes the inode behind the O_PATH descriptor `held`, all but its size.
@@ -56,9 +54,7 @@ def _change_times(held: int, status: Status, change: Change) -> None:
     def chosen(wanted: int | None, old: int) -> int:
         return old if wanted is None else now if wanted == NOW else wanted
 
-    atime = chosen(change.atime_ns, status.atime * _SECOND + status.atime_nsec)
+    atime = chosen(change.atime_ns, status.atime_ns)
     mtime = chosen(change.mtime_ns, status.mtime_ns)
-    if stat.S_ISLNK(status.mode):
-        linux.futimens_held(held, atime, mtime)
-    else:
-        os.utime(f"/proc/self/fd/{held}", ns=(atime, mtime))
+    # The descriptor's entry in /proc leads to the held inode, a link's own included.
+    os.utime(f"/proc/self/fd/{held}", ns=(atime, mtime))
