@@ -128,7 +128,7 @@ class Handlers:
 
     def getattr(self, unique: int, node: int, length: int) -> bytes:
         flags, fh = _unpack_getattr(self.buffer, BODY)
-        attributes = self._operations.getattr(node, fh if flags & 1 else None)
+        attributes = self._operations.getattr(node, fh if flags & wire.GETATTR_FH else None)
         return wire.attr_reply(unique, self._valid, attributes)
 
     def access(self, unique: int, node: int, length: int) -> bytes:

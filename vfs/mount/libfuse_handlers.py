@@ -10,7 +10,6 @@ the disk in threads of their own.
 from __future__ import annotations
 
 import errno
-import logging
 import os
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, TypeVar, TypeVarTuple
@@ -31,30 +30,17 @@ from vfs.errors import VfsError
 from vfs.mount.attributes import Attributes, Change, DirectoryEntry, Opened
 from vfs.mount.libfuse_loop import RequestLoop
 from vfs.mount.operations import Operations
-
-_SLOW_CALLS = 4
-"""Threads for calls that wait for a disk: a disk gains from a few at once, and not from many."""
-
-_LAST_ERRNO = 511
-"""The kernel takes no larger one for an answer (fs/fuse/dev.c), and its caller would wait on."""
+from vfs.mount.replies import SLOW_CALLS, error_number
 
 _SECOND = 1_000_000_000
-
-_log = logging.getLogger("vfs.mount")
 
 _Args = TypeVarTuple("_Args")
 _T = TypeVar("_T")
 
 
 def _refusal(exc: Exception) -> FUSEError:
-    """The answer to a request whose operation raised `exc`; a bug is logged."""
-    if isinstance(exc, FUSEError):
-        return exc
-    if isinstance(exc, OSError | VfsError):
-        number = exc.errno or 0
-        return FUSEError(number if 0 < number <= _LAST_ERRNO else errno.EIO)
-    _log.error("a request failed", exc_info=exc)
-    return FUSEError(errno.EIO)
+    """The answer to a request whose operation raised `exc`."""
+    return exc if isinstance(exc, FUSEError) else FUSEError(error_number(exc))
 
 
 def _handler(
@@ -103,7 +89,7 @@ class Handlers(pyfuse3.Operations):
         self._loop = loop
         self._initialised = initialised
         self._timeout = operations.timeout
-        self._slow = trio.CapacityLimiter(_SLOW_CALLS)
+        self._slow = trio.CapacityLimiter(SLOW_CALLS)
         self._listed: dict[int, int] = {}
         """The node of each listing."""
 

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from vfs.errors import VfsError
 from vfs.mount import wire
 
-_SLOW_CALLS = 4
+SLOW_CALLS = 4
 """Threads for calls that wait for a disk: a disk gains from a few at once, and not from many."""
 
 _log = logging.getLogger("vfs.mount")
@@ -23,12 +23,13 @@ _log = logging.getLogger("vfs.mount")
 
 def error_number(exc: Exception) -> int:
     """The errno that answers a request which failed with `exc`; a fault of ours is logged."""
-    if isinstance(exc, OSError):
-        return exc.errno or errno.EIO
-    if isinstance(exc, VfsError):
-        return exc.errno
-    _log.error("a request failed", exc_info=exc)
-    return errno.EIO
+    number = 0
+    if isinstance(exc, OSError | VfsError):
+        number = exc.errno or 0
+    else:
+        _log.error("a request failed", exc_info=exc)
+    # The device refuses others (fs/fuse/dev.c), and then nobody is answered.
+    return number if 0 < number <= wire.MAX_ERRNO else errno.EIO
 
 
 class Replies:
@@ -36,7 +37,7 @@ class Replies:
 
     def __init__(self, device: int) -> None:
         self._device = device
-        self._pool = ThreadPoolExecutor(_SLOW_CALLS, "vfs-mount-slow")
+        self._pool = ThreadPoolExecutor(SLOW_CALLS, "vfs-mount-slow")
 
     def close(self) -> None:
         """Waits for the slow calls that still run."""

@@ -25,10 +25,12 @@ MINOR = 45
 OLDEST_MINOR = 31
 """Linux 5.4; before it, layouts and limits differ from those used here."""
 
-ROOT_ID = 1
 PAGE_SIZE = os.sysconf("SC_PAGESIZE")
 MIN_READ_BUFFER = 8192
 """Bytes that a read of the device must offer at least (FUSE_MIN_READ_BUFFER)."""
+
+MAX_ERRNO = 511
+"""The device refuses larger ones (fs/fuse/dev.c), and then nobody is answered."""
 
 
 class Opcode(IntEnum):
@@ -128,7 +130,6 @@ class Fattr(IntFlag):
 
 
 GETATTR_FH = 1 << 0
-WRITE_KILL_SUIDGID = 1 << 2
 FSYNC_FDATASYNC = 1 << 0
 
 NOTIFY_STORE = 4
@@ -254,9 +255,8 @@ class Validity:
 
 
 def error_reply(unique: int, number: int) -> bytes:
-    """The answer that a request failed with the errno `number`."""
-    # The device refuses errors of 512 and above (fs/fuse/dev.c), and then nobody is answered.
-    if not 0 < number < 512:
+    """The answer that a request failed with the errno `number`; EIO for one that is no answer."""
+    if not 0 < number <= MAX_ERRNO:
         number = errno.EIO
     return _pack_out(OUT_HEADER_SIZE, -number, unique)
 
