@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from vfs import linux
 from vfs.mount import mountapi, table
+from vfs.resolving import O_LOOK
 
 _AT_STATX_DONT_SYNC = 0x4000  # include/uapi/linux/fcntl.h
 
@@ -91,8 +92,13 @@ def open_attached(mount: Identity) -> int:
     for line in table.mounts():
         if Identity(line.id, line.dev) != mount:
             continue
-        root = os.open(line.point, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
-        if identify(root) == mount:
+        root = os.open(line.point, O_LOOK)
+        try:
+            found = identify(root)
+        except BaseException:
+            os.close(root)
+            raise
+        if found == mount:
             return root
         os.close(root)
     raise FileNotFoundError(errno.ENOENT, "the mount is attached nowhere")

@@ -37,6 +37,7 @@ from vfs.mount import mountapi, namespaces, table
 from vfs.mount.table import Mount
 from vfs.namespace import SKILLS_NAME, USER_DATA_NAME
 from vfs.printable import printable
+from vfs.resolving import O_ENTER
 from vfs.workspace import OWNER
 
 SOURCE_NAME = b"gemspace"
@@ -290,8 +291,7 @@ def _umount(dirfd: int, name: bytes, flags: int = 0) -> None:
 @contextmanager
 def _frame(dirfd: int, name: bytes) -> Iterator[int]:
     # While it is open the view cannot be unmounted.
-    flags = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-    fd = os.open(name, flags, dir_fd=dirfd)
+    fd = os.open(name, O_ENTER, dir_fd=dirfd)
     try:
         yield fd
     finally:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 import pyfuse3
 import trio
@@ -43,7 +44,8 @@ class Server:
 
     def run(self) -> None:
         """Answers requests until the connection ends or `stop` was called; StorageFailure."""
-        pyfuse3.trio = self._loop
+        module: Any = pyfuse3  # its types do not tell that it has `trio`
+        module.trio = self._loop
         try:
             trio.run(self._serve)
         except ExceptionGroup as group:
@@ -52,7 +54,7 @@ class Server:
                 "the connection to the kernel broke", fix="mount it again; the log says why"
             ) from group
         finally:
-            pyfuse3.trio = trio
+            module.trio = trio
 
     async def _serve(self) -> None:
         self._token = trio.lowlevel.current_trio_token()

@@ -71,13 +71,10 @@ def topmost(table: list[Mount], point: bytes) -> Mount | None:
         raise ValueError("a mountpoint is an absolute path")
     known = {mount.id for mount in table}
     # Beneath 0: what stands on a mount out of sight, as the root does (or on itself: rootfs).
-    standing = {
-        (
-            0 if mount.parent == mount.id or mount.parent not in known else mount.parent,
-            mount.point,
-        ): (mount)
-        for mount in table
-    }
+    standing: dict[tuple[int, bytes], Mount] = {}
+    for mount in table:
+        out_of_sight = mount.parent == mount.id or mount.parent not in known
+        standing[0 if out_of_sight else mount.parent, mount.point] = mount
     current, found = 0, None
     for prefix in _prefixes(point):
         found = None
