@@ -42,8 +42,13 @@ class Stage:
 class Row(Protocol):
     """One kind of work; it may fill several lines of the table."""
 
-    key: str
-    writes: bool
+    @property
+    def key(self) -> str:
+        """Its name on the command line."""
+
+    @property
+    def writes(self) -> bool:
+        """Whether only a writable system can do it."""
 
     def prepare(self, native: Path, sizes: Sizes, tags: list[str]) -> None:
         """Done once before all measurements, which have these tags."""

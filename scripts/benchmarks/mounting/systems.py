@@ -225,7 +225,7 @@ class ExampleDownload:
 def make_storage(storage: Path) -> Path:
     """Makes a storage with one user, by the command; the folder of that user's workspace."""
     for arguments in (["init"], ["user", "add", UID]):
-        command = [_VFS, "--storage", storage, *arguments]
+        command = [str(_VFS), "--storage", str(storage), *arguments]
         subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=True)
     return storage / "user-data" / "shared" / UID / "workspace"
 
