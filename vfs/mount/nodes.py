@@ -19,6 +19,7 @@ from vfs import beneath, linux
 from vfs.errors import VfsError
 from vfs.linux import Status
 from vfs.mount.view import Branch, Export, View
+from vfs.resolving import O_ENTER
 
 ROOT = 1
 """The root's node id (FUSE_ROOT_ID)."""
@@ -28,8 +29,6 @@ _FOREIGN = 1 << 62
 
 _MAX_NAMES = 8
 """Names kept for one hard-linked file beside the last one; a file with more is looked up again."""
-
-_O_ENTER = os.O_PATH | os.O_DIRECTORY
 
 
 def stale() -> OSError:
@@ -66,7 +65,7 @@ class Node:
         self.others: list[tuple[Node, bytes]] | None = None
         """Further names of a hard-linked file."""
         self.stamp: tuple[int, int, int] | None = None
-        """mtime and size when the kernel was last told that its cached pages are good."""
+        """mtime, ctime (nanoseconds) and size in bytes when the file was last opened."""
 
     @property
     def is_top(self) -> bool:
@@ -298,7 +297,7 @@ class NodeTable:
                 with export.base.directory(export.path) as directory:
                     fd = os.dup(directory.fd)
             else:
-                fd = beneath.resolver().open(parent_fd, export.base.mnt_id, (node.name,), _O_ENTER)
+                fd = beneath.resolver().open(parent_fd, export.base.mnt_id, (node.name,), O_ENTER)
         except (OSError, VfsError) as exc:
             if exc.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EXDEV):
                 raise stale() from None
