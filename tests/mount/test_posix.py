@@ -101,6 +101,38 @@ def test_every_call_does_what_it_does_beneath(
     assert not found, "\n".join([f"{len(found)} scenarios differ", *found[:SHOWN]])
 
 
+def is_roots(scenario: Scenario) -> bool:
+    """Whether only root calls, and does not speak of owners: the mount shows all as root's."""
+    _, _, steps = scenario
+    return all(step[0] == "root" and "chown" not in step[1] for step in steps)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    # The flags of open(2) are the kernel's own business, and by far the most scenarios.
+    "group",
+    [g for g in GROUPS if g is not posix_names.open_flags],
+    ids=lambda group: group.__name__,
+)
+def test_every_call_of_root_does_so_where_the_kernel_does_not_check_it(
+    shared_mount: Mounted, group: Group
+) -> None:
+    chosen = [
+        (scenario, native)
+        for scenario, native in zip(*natively(group), strict=True)
+        if is_roots(scenario)
+    ]
+    view, disk = shared_mount.folder(group.__name__)
+    records = run([scenario for scenario, _ in chosen], view, disk)
+    comparison = Comparison(shared_mount.transport, owners=False)
+    found = [
+        line
+        for (scenario, native), record in zip(chosen, records, strict=True)
+        for line in comparison.differences(scenario, native, record)
+    ]
+    assert not found, "\n".join([f"{len(found)} scenarios differ", *found[:SHOWN]])
+
+
 @pytest.mark.slow
 def test_tens_of_thousands_of_facts_were_compared_and_every_difference_was_met(
     keeping_mount: Mounted, comparison: Comparison, request: pytest.FixtureRequest
