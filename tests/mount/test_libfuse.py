@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import json
 import mmap
 import os
@@ -103,14 +104,18 @@ def mounting(tmp_path: Path) -> Iterator[Mounting]:
 @pytest.fixture
 def open_folder() -> Iterator[Path]:
     """A folder that any user can reach, while all can open the device, as by udev's rules."""
-    mode = stat.S_IMODE(os.stat(DEVICE).st_mode)
+    folder = os.open("/dev", os.O_RDONLY | os.O_DIRECTORY)
     with tempfile.TemporaryDirectory(dir="/tmp", prefix="gs") as name:
         os.chmod(name, 0o755)
+        # One run at a time: else one would find, and put back, what another has set.
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        mode = stat.S_IMODE(os.stat(DEVICE).st_mode)
         os.chmod(DEVICE, 0o666)
         try:
             yield Path(name)
         finally:
             os.chmod(DEVICE, mode)
+            os.close(folder)
 
 
 def refusal(call: Callable[[], object]) -> int | None:
