@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -205,6 +206,21 @@ def test_modes_owners_and_times_of_the_root_itself_can_be_set(root: Directory) -
     assert (status.mode, status.uid, status.gid) == (stat.S_IFDIR | 0o2751, 4, 6)
     assert (status.atime_ns, status.mtime_ns) == (1, 2)
     root.sync()
+
+
+# What ext4 stores with inodes of 256 bytes; at its first second it drops the nanoseconds.
+TIMES = st.integers((1 - 2**31) * 10**9, 2**33 * 10**9)
+
+
+@given(TIMES, TIMES)
+def test_times_are_set_to_the_nanosecond_before_1970_too(atime: int, mtime: int) -> None:
+    with tempfile.TemporaryDirectory() as top, Directory.open(top) as directory:
+        directory.make_link("l", b"nowhere")
+        os.close(directory.create_file("f"))
+        for name in ("l", "f", ()):
+            directory.change_times(name, atime, mtime)
+            status = directory.stat(name)
+            assert (status.atime_ns, status.mtime_ns) == (atime, mtime)
 
 
 @pytest.mark.parametrize(
