@@ -22,6 +22,7 @@ from vfs import linux
 from vfs.errors import Busy, Unavailable, VfsError
 from vfs.mount import attach, fusermount, mountapi, table
 from vfs.mount.attach import Identity
+from vfs.mount.device import DRAIN
 from vfs.mount.operations import Operations
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ class LibfuseSession:
         self._by_root = os.geteuid() == 0
         self._mount: Identity | None = None
         self._server: Server | None = None
+        self._ended = threading.Event()
         self._unmounter: threading.Thread | None = None
 
     def mount(self) -> None:
@@ -163,13 +165,16 @@ class LibfuseSession:
         Raises StorageFailure where the connection to the kernel breaks.
         """
         assert self._server is not None
-        self._server.run()
+        try:
+            self._server.run()
+        finally:
+            self._ended.set()
 
     def stop(self) -> None:
         """Takes the mount away and has `run` return; for signal handlers and other threads.
 
-        What programs wrote through mappings is asked from the kernel first. A second call does not
-        wait for that.
+        What programs wrote through mappings is asked from the kernel first, and what is asked
+        meanwhile is answered, for at most DRAIN seconds. A second call does not wait for either.
         """
         if self._unmounter is None:
             self._unmounter = threading.Thread(
@@ -177,7 +182,7 @@ class LibfuseSession:
             )
             self._unmounter.start()
         elif self._server is not None:
-            self._server.stop()
+            self._server.abandon()
 
     def _unmount(self) -> None:
         assert self._mount is not None and self._server is not None
@@ -192,11 +197,14 @@ class LibfuseSession:
             _log.info("the mount is not taken away: %s", exc)
         finally:
             self._server.stop()
+            if not self._ended.wait(DRAIN):
+                self._server.abandon()
 
     def close(self) -> None:
         """Ends the connection, and takes the mount away if it still is there."""
         if self._server is None:
             return
+        self._ended.set()
         self._server.close()
         if self._unmounter is not None:
             self._unmounter.join()

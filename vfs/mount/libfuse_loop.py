@@ -27,6 +27,9 @@ class RequestLoop:
     def __init__(self, device: int) -> None:
         """Requests come from the descriptor `device`."""
         self._others = 0
+        self._device = device
+        self._stopping = False
+        self._abandoned = False
         self._stopped, self._stopper = socket.socketpair()
         self._stopper.setblocking(False)
         self._poll = select.poll()
@@ -49,13 +52,23 @@ class RequestLoop:
             self._others -= 1
 
     def stop(self) -> None:
-        """Has every wait for a request fail from now on; for signal handlers and other threads.
+        """Has a wait fail once nothing more is asked; for signal handlers and other threads.
 
         A wait that is under way in trio goes on until pyfuse3.terminate is called in trio.
         """
+        self._stopping = True
         # Fails where it was closed, or called so often that the socket is full.
         with suppress(OSError):
             self._stopper.send(b"\0")
+
+    def abandon(self) -> None:
+        """Has every wait fail from now on, whatever is asked; else as `stop`."""
+        self._abandoned = True
+        self.stop()
+
+    def is_asked(self) -> bool:
+        """Whether a request is there."""
+        return any(fd == self._device for fd, _ in self._poll.poll(0))
 
     def close(self) -> None:
         """Gives the loop's descriptors back."""
@@ -73,12 +86,13 @@ class RequestLoop:
 
     async def wait_readable(self, device: int) -> None:
         """Returns when a request is there; raises ClosedResourceError once stopped."""
-        if self._others:
+        if self._others and not self._stopping:
             await trio.lowlevel.wait_readable(device)
             ready = self._poll.poll(0)
         else:
             ready = self._poll.poll()
-        if len(ready) > 1 or (ready and ready[0][0] != device):
+        stopped = any(fd != device for fd, _ in ready)
+        if self._abandoned or (stopped and len(ready) == 1):
             raise trio.ClosedResourceError
 
     @asynccontextmanager

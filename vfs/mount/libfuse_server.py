@@ -73,12 +73,26 @@ class Server:
             self._begin()
 
     def stop(self) -> None:
-        """Has `run` return; for signal handlers and other threads."""
+        """Has `run` return once nothing more is asked; for signal handlers and other threads."""
         self._stopping = True
         self._loop.stop()
+        self._call_soon(self._end_if_idle)
+
+    def abandon(self) -> None:
+        """Has `run` return, whatever is asked; for signal handlers and other threads."""
+        self._stopping = True
+        self._loop.abandon()
+        self._call_soon(pyfuse3.terminate)
+
+    def _end_if_idle(self) -> None:
+        # While something is asked no wait of trio's is under way, or it is about to end.
+        if not self._loop.is_asked():
+            pyfuse3.terminate()
+
+    def _call_soon(self, call: Callable[[], None]) -> None:
         if self._token is not None:
             with suppress(trio.RunFinishedError):
-                self._token.run_sync_soon(pyfuse3.terminate)
+                self._token.run_sync_soon(call)
 
     def close(self) -> None:
         """Closes the connection; the mount, where it still is attached, is dead from then on."""
