@@ -24,7 +24,7 @@ import pytest
 from vfs import linux
 from vfs.beneath import Directory
 from vfs.errors import Busy, Unavailable
-from vfs.mount import fusermount, libfuse, table
+from vfs.mount import attach, fusermount, table
 from vfs.mount.libfuse import LibfuseSession
 from vfs.mount.operations import Operations, Options
 from vfs.mount.view import Branch, Export
@@ -526,7 +526,7 @@ def test_without_pyfuse3_the_error_says_how_to_install_it(
 def test_without_the_device_the_error_says_how_to_load_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(libfuse, "DEVICE", str(tmp_path / "none"))
+    monkeypatch.setattr(attach, "DEVICE", str(tmp_path / "none"))
     with pytest.raises(Unavailable) as caught:
         session(tmp_path).mount()
     assert caught.value.fix == "load it: modprobe fuse"

@@ -4,7 +4,7 @@ The mount is made detached, so that it is complete before anybody can reach it, 
 descriptor of its mountpoint: a mountpoint that is swapped for a link meanwhile leads nowhere else.
 Save for `flush`, nothing here asks the mount itself for anything: its own server calls this.
 
-Functions raise OSError.
+Functions raise OSError, unless they say otherwise.
 """
 
 from __future__ import annotations
@@ -12,13 +12,24 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from vfs import linux
+from vfs.errors import Unavailable
 from vfs.mount import mountapi, table
-from vfs.resolving import O_LOOK
+from vfs.resolving import O_ENTER, O_LOOK
 
 _AT_STATX_DONT_SYNC = 0x4000  # include/uapi/linux/fcntl.h
+
+DEVICE = "/dev/fuse"
+
+READAHEAD = 1024
+"""KiB that the kernel reads ahead: one READ of the largest size."""
+
+DRAIN = 5.0
+"""Seconds for which a mount that is being stopped still answers those who never pause."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -29,6 +40,34 @@ class Identity(NamedTuple):
     id: int
     dev: str
     """``major:minor``"""
+
+
+def open_device(flags: int = 0) -> int:
+    """A new connection to the kernel: a descriptor of the device, with more `flags` for open(2).
+
+    Raises Unavailable where the machine has none.
+    """
+    try:
+        return os.open(DEVICE, os.O_RDWR | os.O_CLOEXEC | flags)
+    except OSError as exc:
+        if exc.errno in (errno.ENOENT, errno.ENODEV, errno.ENXIO):
+            raise Unavailable(
+                f"this machine has no {DEVICE}", fix="load it: modprobe fuse"
+            ) from exc
+        raise
+
+
+@contextmanager
+def opened(mountpoint: int | bytes) -> Iterator[int]:
+    """A descriptor of a mountpoint that is given as one, which stays open, or by its path."""
+    if isinstance(mountpoint, int):
+        yield mountpoint
+        return
+    fd = os.open(mountpoint, O_ENTER)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
 
 
 def make_detached(

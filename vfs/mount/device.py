@@ -30,13 +30,8 @@ from vfs.mount.operations import Operations
 from vfs.mount.replies import Replies
 from vfs.mount.wire import Init
 
-DEVICE = "/dev/fuse"
-
 MAX_WRITE = 1 << 20
 """Bytes of the largest WRITE and READ: 256 pages, the kernel's limit (fs.fuse.max_pages_limit)."""
-
-_READAHEAD = 1024
-"""KiB that the kernel reads ahead: one READ of the largest size."""
 
 _MAX_BACKGROUND = 64
 _CONGESTION = 48
@@ -55,9 +50,6 @@ every walk of a tree, too many for a glance at a file."""
 _LINGER = 10
 """Milliseconds for which processors are kept awake after a burst: each change of mind interrupts
 all that are idle."""
-
-DRAIN = 5.0
-"""Seconds for which a mount that is being stopped still answers those who never pause."""
 
 _WANTED = (
     Init.ASYNC_READ
@@ -107,11 +99,7 @@ class DeviceSession:
         self._subtype = subtype
         self._max_write = max_write
         self._low_latency = low_latency
-        self._attributes = mountapi.MOUNT_ATTR_NOSUID | mountapi.MOUNT_ATTR_NODEV
-        if read_only:
-            self._attributes |= mountapi.MOUNT_ATTR_RDONLY | mountapi.MOUNT_ATTR_NOEXEC
-        if nosymfollow:
-            self._attributes |= mountapi.MOUNT_ATTR_NOSYMFOLLOW
+        self._attributes = mountapi.restricted(read_only=read_only, nosymfollow=nosymfollow)
         self._device = -1
         self._mount: Identity | None = None
         self._handlers: Handlers | None = None
@@ -129,7 +117,7 @@ class DeviceSession:
 
         Raises Unavailable where the machine has no FUSE that serves, and the kernel's OSError.
         """
-        self._device = self._open_device()
+        self._device = attach.open_device(os.O_NONBLOCK)
         try:
             self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
             root = attach.make_detached(
@@ -144,35 +132,14 @@ class DeviceSession:
                 self._mount = attach.identify(root)
                 # It is for speed alone, and /sys may be read-only.
                 with contextlib.suppress(OSError):
-                    attach.set_readahead(self._mount, _READAHEAD)
-                self._attach(root)
+                    attach.set_readahead(self._mount, attach.READAHEAD)
+                with attach.opened(self._mountpoint) as mountpoint:
+                    attach.attach(root, mountpoint)
             finally:
                 os.close(root)
         except BaseException:
             self.close()
             raise
-
-    @staticmethod
-    def _open_device() -> int:
-        try:
-            return os.open(DEVICE, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-        except OSError as exc:
-            if exc.errno in (errno.ENOENT, errno.ENODEV, errno.ENXIO):
-                raise Unavailable(
-                    f"this machine has no {DEVICE}", fix="load it: modprobe fuse"
-                ) from exc
-            raise
-
-    def _attach(self, root: int) -> None:
-        if isinstance(self._mountpoint, int):
-            attach.attach(root, self._mountpoint)
-            return
-        flags = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-        mountpoint = os.open(self._mountpoint, flags)
-        try:
-            attach.attach(root, mountpoint)
-        finally:
-            os.close(mountpoint)
 
     def _negotiate(self) -> None:
         """Answers INIT, the first request, and makes the handlers for all others."""
@@ -191,7 +158,7 @@ class DeviceSession:
             self._device,
             wire.INIT_REPLY.pack(
                 wire.INIT_REPLY.size, 0, unique,
-                wire.MAJOR, min(minor, wire.MINOR), _READAHEAD << 10, agreed & 0xFFFFFFFF,
+                wire.MAJOR, min(minor, wire.MINOR), attach.READAHEAD << 10, agreed & 0xFFFFFFFF,
                 _MAX_BACKGROUND, _CONGESTION, self._max_write,
                 1, self._max_write // wire.PAGE_SIZE, 0, agreed >> 32, stack, 0,
             ),
@@ -289,7 +256,7 @@ class DeviceSession:
             _log.info("the mount is not taken away: %s", exc.strerror)
         self._stopping = True
         os.eventfd_write(self._wake, 1)
-        if not self._ended.wait(DRAIN):
+        if not self._ended.wait(attach.DRAIN):
             self._abandon()
 
     def _abandon(self) -> None:

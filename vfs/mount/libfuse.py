@@ -15,23 +15,16 @@ import errno
 import logging
 import os
 import threading
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from vfs import linux
 from vfs.errors import Busy, Unavailable, VfsError
 from vfs.mount import attach, fusermount, mountapi, table
 from vfs.mount.attach import Identity
-from vfs.mount.device import DRAIN
 from vfs.mount.operations import Operations
 
 if TYPE_CHECKING:
     from vfs.mount.libfuse_server import Server
-
-DEVICE = "/dev/fuse"
-
-_READAHEAD = 1024
-"""KiB that the kernel reads ahead: one READ of the largest size."""
 
 _log = logging.getLogger("vfs.mount")
 
@@ -99,12 +92,8 @@ class LibfuseSession:
             raise
 
     def _mount_as_root(self) -> int:
-        attributes = mountapi.MOUNT_ATTR_NOSUID | mountapi.MOUNT_ATTR_NODEV
-        if self._read_only:
-            attributes |= mountapi.MOUNT_ATTR_RDONLY | mountapi.MOUNT_ATTR_NOEXEC
-        if self._nosymfollow:
-            attributes |= mountapi.MOUNT_ATTR_NOSYMFOLLOW
-        device = _open_device()
+        attributes = mountapi.restricted(read_only=self._read_only, nosymfollow=self._nosymfollow)
+        device = attach.open_device()
         try:
             root = attach.make_detached(
                 device,
@@ -115,7 +104,7 @@ class LibfuseSession:
             )
             try:
                 self._mount = attach.identify(root)
-                with self._opened_mountpoint() as mountpoint:
+                with attach.opened(self._mountpoint) as mountpoint:
                     attach.attach(root, mountpoint)
             finally:
                 os.close(root)
@@ -124,22 +113,10 @@ class LibfuseSession:
             raise
         return device
 
-    @contextlib.contextmanager
-    def _opened_mountpoint(self) -> Iterator[int]:
-        if isinstance(self._mountpoint, int):
-            yield self._mountpoint
-            return
-        flags = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-        mountpoint = os.open(self._mountpoint, flags)
-        try:
-            yield mountpoint
-        finally:
-            os.close(mountpoint)
-
     def _mount_by_helper(self) -> int:
         # The helper takes a path. It checks that the caller may write there, and does not follow a
         # link at its end.
-        with self._opened_mountpoint() as opened:
+        with attach.opened(self._mountpoint) as opened:
             point = os.readlink(b"/proc/self/fd/%d" % opened)
         device = fusermount.mount(
             point,
@@ -157,7 +134,7 @@ class LibfuseSession:
         """Has the kernel read ahead as far as one READ goes; only root may, and for speed alone."""
         if self._by_root and self._mount is not None:
             with contextlib.suppress(OSError):
-                attach.set_readahead(self._mount, _READAHEAD)
+                attach.set_readahead(self._mount, attach.READAHEAD)
 
     def run(self) -> None:
         """Answers requests until the mount is gone or `stop` was called.
@@ -197,7 +174,7 @@ class LibfuseSession:
             _log.info("the mount is not taken away: %s", exc)
         finally:
             self._server.stop()
-            if not self._ended.wait(DRAIN):
+            if not self._ended.wait(attach.DRAIN):
                 self._server.abandon()
 
     def close(self) -> None:
@@ -234,14 +211,3 @@ class LibfuseSession:
             attach.detach(root)
         else:
             fusermount.unmount(os.readlink(b"/proc/self/fd/%d" % root))
-
-
-def _open_device() -> int:
-    try:
-        return os.open(DEVICE, os.O_RDWR | os.O_CLOEXEC)
-    except OSError as exc:
-        if exc.errno in (errno.ENOENT, errno.ENODEV, errno.ENXIO):
-            raise Unavailable(
-                f"this machine has no {DEVICE}", fix="load it: modprobe fuse"
-            ) from exc
-        raise

@@ -148,6 +148,16 @@ def unshare(flags: int) -> None:
     _check(_libc.unshare(ctypes.c_int(flags)))
 
 
+def restricted(*, read_only: bool, nosymfollow: bool) -> int:
+    """The attributes of every mount made here: nosuid and nodev; if `read_only` noexec as well."""
+    attributes = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV
+    if read_only:
+        attributes |= MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOEXEC
+    if nosymfollow:
+        attributes |= MOUNT_ATTR_NOSYMFOLLOW
+    return attributes
+
+
 def clone_private(
     fd: int, *, read_only: bool, idmap_userns: int | None = None, nosymfollow: bool = True
 ) -> int:
@@ -160,11 +170,7 @@ def clone_private(
     OSError: EPERM without CAP_SYS_ADMIN over the mount, ENOSYS from a kernel before 5.12, EINVAL
     before 5.14, from an unbindable mount, or from a filesystem that cannot be id-mapped.
     """
-    attributes = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV
-    if read_only:
-        attributes |= MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOEXEC
-    if nosymfollow:
-        attributes |= MOUNT_ATTR_NOSYMFOLLOW
+    attributes = restricted(read_only=read_only, nosymfollow=nosymfollow)
     if idmap_userns is not None:
         attributes |= MOUNT_ATTR_IDMAP
     clone = open_tree(fd, b"", AT_EMPTY_PATH | OPEN_TREE_CLONE)
