@@ -18,6 +18,9 @@ from typing import NamedTuple
 AT_FDCWD = -100
 AT_SYMLINK_NOFOLLOW = 0x100
 AT_EMPTY_PATH = 0x1000
+AT_STATX_FORCE_SYNC = 0x2000
+AT_STATX_DONT_SYNC = 0x4000
+AT_RECURSIVE = 0x8000  # include/uapi/linux/fcntl.h: the mounts below as well
 
 # include/uapi/linux/openat2.h
 RESOLVE_NO_XDEV = 0x01
@@ -214,4 +217,10 @@ def fallocate(fd: int, mode: int, offset: int, length: int) -> None:
 def fchown_held(fd: int, uid: int, gid: int) -> None:
     """Sets the owner of the inode that an O_PATH descriptor holds, a link's own included."""
     if _fchownat(fd, b"", uid & 0xFFFFFFFF, gid & 0xFFFFFFFF, AT_EMPTY_PATH) < 0:
+        _raise_errno()
+
+
+def syncfs(fd: int) -> None:
+    """Writes to the disk what was changed on the file system that an open descriptor is on."""
+    if _libc.syncfs(fd) < 0:
         _raise_errno()

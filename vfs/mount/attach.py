@@ -9,7 +9,6 @@ Functions raise OSError, unless they say otherwise.
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 from collections.abc import Iterator
@@ -21,8 +20,6 @@ from vfs.errors import Unavailable
 from vfs.mount import mountapi, table
 from vfs.resolving import O_ENTER, O_LOOK
 
-_AT_STATX_DONT_SYNC = 0x4000  # include/uapi/linux/fcntl.h
-
 DEVICE = "/dev/fuse"
 
 READAHEAD = 1024
@@ -30,8 +27,6 @@ READAHEAD = 1024
 
 DRAIN = 5.0
 """Seconds for which a mount that is being stopped still answers those who never pause."""
-
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Identity(NamedTuple):
@@ -107,7 +102,7 @@ def make_detached(
 
 def identify(mount: int) -> Identity:
     """Which mount a descriptor of its root is of; the file system is not asked."""
-    status = linux.statx(mount, b"", linux.AT_EMPTY_PATH | _AT_STATX_DONT_SYNC)
+    status = linux.statx(mount, b"", linux.AT_EMPTY_PATH | linux.AT_STATX_DONT_SYNC)
     return Identity(status.mnt_id, f"{status.dev_major}:{status.dev_minor}")
 
 
@@ -150,9 +145,7 @@ def flush(root: int) -> None:
     """
     directory = os.open(f"/proc/self/fd/{root}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        if _libc.syncfs(directory) < 0:
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number))
+        linux.syncfs(directory)
     finally:
         os.close(directory)
 

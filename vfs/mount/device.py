@@ -309,13 +309,6 @@ class DeviceSession:
 
     def invalidate(self, node: int) -> None:
         """Has the kernel forget a node's attributes and cached pages."""
-        self._notify(wire.inval_inode_notice(node, 0, 0))
-
-    def invalidate_entry(self, parent: int, name: bytes) -> None:
-        """Has the kernel forget what it knows of a name."""
-        self._notify(wire.inval_entry_notice(parent, name))
-
-    def _notify(self, notice: bytes) -> None:
         # ENOENT: the kernel does not know it any more.
         with contextlib.suppress(FileNotFoundError):
-            os.write(self._device, notice)
+            os.write(self._device, wire.inval_inode_notice(node, 0, 0))

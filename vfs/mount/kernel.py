@@ -272,7 +272,7 @@ def _umount_all(dirfd: int, name: bytes, folders: Sequence[bytes]) -> None:
         try:
             with _frame(dirfd, name) as frame:
                 for folder in folders:
-                    flags = mountapi.OPEN_TREE_CLONE | mountapi.AT_SYMLINK_NOFOLLOW
+                    flags = mountapi.OPEN_TREE_CLONE | linux.AT_SYMLINK_NOFOLLOW
                     spare = _own(spares, mountapi.open_tree(frame, folder, flags))
                     _umount(frame, folder)
                     gone.append((folder, spare))

@@ -199,7 +199,7 @@ class LibfuseSession:
             return
         try:
             # If ours is gone, its numbers may be another mount's by now: that one answers.
-            linux.statx(root, b"", linux.AT_EMPTY_PATH | table.AT_STATX_FORCE_SYNC)
+            linux.statx(root, b"", linux.AT_EMPTY_PATH | linux.AT_STATX_FORCE_SYNC)
         except OSError as exc:
             if exc.errno == errno.ENOTCONN:
                 self._detach(root)

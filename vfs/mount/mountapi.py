@@ -16,11 +16,7 @@ import errno
 import os
 import struct
 
-AT_FDCWD = -100
-AT_SYMLINK_NOFOLLOW = 0x100
-AT_EMPTY_PATH = 0x1000
-AT_RECURSIVE = 0x8000
-"""include/uapi/linux/fcntl.h. AT_RECURSIVE: the mounts below as well."""
+from vfs import linux
 
 OPEN_TREE_CLONE = 1
 """Make a detached clone of the mount, its root at the directory named; else only open the place."""
@@ -63,9 +59,8 @@ _SYS_FSCONFIG = 431
 _SYS_FSMOUNT = 432
 _SYS_MOUNT_SETATTR = 442
 
-_MOUNT_ATTR = struct.Struct(
-    "=QQQQ"
-)  # struct mount_attr: attr_set, attr_clr, propagation, userns_fd
+_MOUNT_ATTR = struct.Struct("=QQQQ")
+"""struct mount_attr: attr_set, attr_clr, propagation, userns_fd"""
 
 _Argument = int | bytes | ctypes.Array[ctypes.c_char] | None
 
@@ -99,8 +94,8 @@ def mount_setattr(
     userns_fd: int = 0,
 ) -> None:
     """Changes attributes and propagation of the mount at `path`, all or nothing (Linux 5.12)."""
-    flags = AT_SYMLINK_NOFOLLOW if path else AT_EMPTY_PATH
-    flags |= AT_RECURSIVE if recursive else 0
+    flags = linux.AT_SYMLINK_NOFOLLOW if path else linux.AT_EMPTY_PATH
+    flags |= linux.AT_RECURSIVE if recursive else 0
     attributes = ctypes.create_string_buffer(
         _MOUNT_ATTR.pack(attr_set, attr_clr, propagation, userns_fd), _MOUNT_ATTR.size
     )
@@ -173,7 +168,7 @@ def clone_private(
     attributes = restricted(read_only=read_only, nosymfollow=nosymfollow)
     if idmap_userns is not None:
         attributes |= MOUNT_ATTR_IDMAP
-    clone = open_tree(fd, b"", AT_EMPTY_PATH | OPEN_TREE_CLONE)
+    clone = open_tree(fd, b"", linux.AT_EMPTY_PATH | OPEN_TREE_CLONE)
     try:
         # Of a shared mount it is a peer so far, but a detached mount gets nothing propagated to it
         # (fs/pnode.h, IS_MNT_NEW: Linux 5.12): no mount can slip in before it is private.

@@ -16,6 +16,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
+from vfs import linux
 from vfs.mount import mountapi
 
 CHILD_SECONDS = 30.0
@@ -103,10 +104,10 @@ def _make_tree(root_fd: int, folders: Mapping[bytes, int]) -> int:
     mountapi.unshare(mountapi.CLONE_NEWNS)
     # What is mounted here stays here; what is unmounted elsewhere is not kept busy by the copy.
     mountapi.mount(b"", b"/", b"", mountapi.MS_REC | mountapi.MS_SLAVE, b"")
-    mountapi.move_mount(root_fd, b"", mountapi.AT_FDCWD, b"/")
+    mountapi.move_mount(root_fd, b"", linux.AT_FDCWD, b"/")
     for name, fd in folders.items():
         mountapi.move_mount(fd, b"", root_fd, name)
-    flags = mountapi.AT_EMPTY_PATH | mountapi.AT_RECURSIVE | mountapi.OPEN_TREE_CLONE
+    flags = linux.AT_EMPTY_PATH | linux.AT_RECURSIVE | mountapi.OPEN_TREE_CLONE
     return mountapi.open_tree(root_fd, b"", flags)
 
 

@@ -125,7 +125,7 @@ def _sealed(storage: Storage, request: MountRequest) -> Storage | None:
             projections = stack.enter_context(clone(storage.skill_projections))
             stack.pop_all()
     except OSError:
-        return None  # not root, or a kernel before 5.12
+        return None  # not root, or a kernel before 5.14
     return Storage(user_data, projections, storage.skill_store, storage.owner)
 
 

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 
 from vfs import linux
 
-AT_STATX_FORCE_SYNC = 0x2000  # include/uapi/linux/fcntl.h
-
 PROBE_SECONDS = 1.0
 """How long `is_dead` waits: a dead mount answers at once, without a round trip to anybody."""
 
@@ -104,7 +102,9 @@ def is_dead(point: bytes) -> bool:
     def probe() -> None:
         try:
             # Forced: the kernel might answer from the attributes it has cached.
-            linux.statx(linux.AT_FDCWD, point, linux.AT_SYMLINK_NOFOLLOW | AT_STATX_FORCE_SYNC)
+            linux.statx(
+                linux.AT_FDCWD, point, linux.AT_SYMLINK_NOFOLLOW | linux.AT_STATX_FORCE_SYNC
+            )
         except OSError as exc:
             answers.append(exc.errno)
 
