@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from vfs.beneath import Directory, Path, open_regular, split_path, translated
 from vfs.copying import Modes, copy, extents
 from vfs.descent import Descent
+from vfs.errors import PermissionDenied
 from vfs.removal import remove
 from vfs.resolving import O_LIST, resolver
 from vfs.walking import (
@@ -176,8 +177,11 @@ def usage(
     seen: set[tuple[int, int, int]] = set()
     _add(total, start, seen)
     if start.is_dir:
-        for entry in walk(directory, parts, limits=limits, cut=total.cut):
-            _add(total, entry, seen)
+        try:
+            for entry in walk(directory, parts, limits=limits, cut=total.cut):
+                _add(total, entry, seen)
+        except PermissionDenied:  # the directory itself; those in it are counted by the walk
+            total.cut.unreadable += 1
     return total
 
 

@@ -17,6 +17,8 @@ from tests.cli.program import PROGRAM, SECONDS, Vfs
 WHEN = (1_700_000_000_123_456_789, 1_700_000_000_123_456_789)
 """2023-11-14T22:13:20.123456789Z, as os.utime takes it."""
 
+NOBODY = 65534
+
 HOSTILE = b"\x1b[2J\n\xff\\x41 -rf "
 """Moves the cursor, forges a line, is not UTF-8, looks like an escape, ends with a space."""
 SHOWN = r"\x1b[2J\x0a\xff\x5cx41 -rf "
@@ -195,6 +197,23 @@ def test_du_shows_each_entry_and_the_total(alice: Vfs) -> None:
         "path": "/", "allocated": lines[-1][0], "size": 10_001, "files": 3, "directories": 2,
         "links": 0, "special": 0, "cut": None,
     }  # fmt: skip
+
+
+def test_du_counts_what_cannot_be_read_and_shows_the_rest(alice: Vfs, reachable: Path) -> None:
+    storage = reachable / "storage"
+    os.rename(alice.storage, storage)
+    mine = alice.by(NOBODY, storage)
+    for name in ("secret", "open"):
+        (workspace(mine) / name).mkdir(mode=0o755)
+    for folder in (storage, *storage.rglob("*")):
+        os.chown(folder, NOBODY, NOBODY)
+    (workspace(mine) / "secret").chmod(0)
+    done = mine("du", "alice")
+    assert (done.status, [line.split()[1] for line in done.out.splitlines()], done.err) == (
+        0,
+        [b"/open", b"/secret", b"/"],
+        b"vfs: not all is shown: 1 entry that cannot be read\n",
+    )
 
 
 # stat, cat
