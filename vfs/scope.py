@@ -201,6 +201,12 @@ class Scope(Closing):
         flags = linux.RENAME_EXCHANGE if exchange else 0 if clobber else linux.RENAME_NOREPLACE
         self.directory.rename(parts, goal, flags=flags)
 
+    def unlink(self, path: ScopePath) -> None:
+        """Removes an entry, a link as the link; IsADirectory for a directory."""
+        parts = _parts(path)
+        self._refuse_reserved(parts)
+        self.directory.unlink(parts)
+
     def remove(self, path: ScopePath) -> None:
         """Removes an entry, a link as the link, a directory with all that is beneath it.
 

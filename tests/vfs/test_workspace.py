@@ -702,6 +702,7 @@ EACH_DOOR: list[Callable[[Scope, Any], object]] = [
     lambda scope, path: scope.move(path, "/target"),
     lambda scope, path: scope.move("/source", path),
     lambda scope, path: scope.remove(path),
+    lambda scope, path: scope.unlink(path),
 ]
 
 
@@ -938,6 +939,7 @@ def test_the_reserved_directory_is_filled_and_not_taken_away(
     scope.make_directory("/x/agents", parents=True)
     refused: list[Callable[[], object]] = [
         lambda: scope.remove("/agents"),
+        lambda: scope.unlink("/agents"),
         lambda: scope.move("/agents", "/y"),
         lambda: scope.move("/x", "/agents", clobber=True),
         lambda: scope.move("/x", "/agents", exchange=True),

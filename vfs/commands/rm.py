@@ -46,7 +46,7 @@ def command(
 
 def _remove_one(scope: Scope, path: tuple[bytes, ...]) -> None:
     try:
-        scope.directory.unlink(path)
+        scope.unlink(path)
     except IsADirectory as exc:
         raise IsADirectory(
             f"cannot remove {output.path_text(path)}: it is a directory",
