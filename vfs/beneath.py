@@ -28,6 +28,7 @@ from contextlib import contextmanager, suppress
 from types import TracebackType
 
 from vfs import linux
+from vfs.closing import Closing
 from vfs.dirfd import (
     SETID,
     create_regular,
@@ -88,7 +89,7 @@ FILE_MODE = 0o600
 """Modes of what is made here unless told otherwise (workspace rules: nothing for group, other)."""
 
 
-class Directory:
+class Directory(Closing):
     """A directory pinned by a descriptor, and the operations beneath it.
 
     Use it as a context manager, or call `close`. It stays the same directory when it is renamed.
@@ -134,17 +135,6 @@ class Directory:
         if self.fd >= 0:
             fd, self.fd = self.fd, -1
             os.close(fd)
-
-    def __enter__(self) -> Directory:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        exc: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def directory(self, path: Path = ()) -> Directory:
         """A new pinned directory at `path`."""

@@ -9,11 +9,11 @@ are bounded as their `limits` say. Everything raises `vfs.errors.VfsError`.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from vfs import linux, saving, tree
 from vfs.beneath import Directory
+from vfs.closing import Closing
 from vfs.errors import InvalidPath, PermissionDenied, TooLarge
 from vfs.linux import Status
 from vfs.making import make_directories, make_directory
@@ -32,27 +32,6 @@ _LIMITS: Final = Limits()
 
 _CHUNK: Final = 1024 * 1024
 """Bytes asked for in one read."""
-
-
-class Closing:
-    """A context manager that closes."""
-
-    __slots__ = ()
-
-    def close(self) -> None:
-        """Releases what is held; a second call does nothing."""
-        raise NotImplementedError
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        exc: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 class Scope(Closing):

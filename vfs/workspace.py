@@ -25,12 +25,13 @@ from contextlib import ExitStack, suppress
 from typing import Final, Self
 
 from vfs.beneath import Directory
+from vfs.closing import Closing
 from vfs.errors import AlreadyExists, InvalidPath, LinkRefused, NotADirectory, NotFound
 from vfs.making import make_directories, make_directory
 from vfs.namespace import AGENTS, WorkdirPath, workdir_path
 from vfs.naming import is_user_directory, safe_uid
 from vfs.printable import printable
-from vfs.scope import Closing, Scope, ScopePath
+from vfs.scope import Scope, ScopePath
 
 __all__ = [
     "OWNER",
