@@ -212,6 +212,13 @@ def test_all_shows_every_user(vfs: Vfs, point: Path) -> None:
     assert only_mount(vfs)["uid"] is None
 
 
+def test_all_lists_no_user_that_it_cannot_show(vfs: Vfs, point: Path) -> None:
+    (vfs.storage / "user-data" / "shared" / "begun").mkdir()
+    vfs.good("mount", "--all", point)
+    assert os.listdir(point) == ["alice"]
+    assert not (point / "begun").exists()
+
+
 def test_owners_can_be_kept(vfs: Vfs, point: Path) -> None:
     write(vfs, "/f")
     for options in ((), FUSE):

@@ -109,4 +109,9 @@ def everyone(
             return None
         return fixed({USER_DATA_NAME: export, SKILLS_NAME: _skills(storage, text, visible)})
 
-    return Branch(names=lambda: [name.encode() for name in storage.users()], child=child)
+    def names() -> list[bytes]:
+        # Without those that have no workspace yet: a name that is listed must be found, too.
+        users = storage.users()
+        return [user.encode() for user in users if _user_data(storage, user, writable).exists()]
+
+    return Branch(names=names, child=child)
