@@ -145,8 +145,11 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _open_standard_streams() -> None:
-    """Opens /dev/null for those that are closed, so that no file of a user gets their number."""
-    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
+    """Opens /dev/null for those that are closed, so that no file of a user gets their number.
+
+    Only for writing, so that a closed stdin does not pass for an empty one.
+    """
+    while (fd := os.open(os.devnull, os.O_WRONLY)) <= 2:
         os.set_inheritable(fd, True)
     os.close(fd)
     sys.stdin = sys.stdin or os.fdopen(0)

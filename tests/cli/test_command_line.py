@@ -207,6 +207,20 @@ def test_closed_streams_hurt_nothing(alice: Vfs, closed: str) -> None:
     assert alice.good("cat", "alice", "/f") == b"content"
 
 
+def test_a_closed_stdin_is_not_saved_as_an_empty_file(alice: Vfs) -> None:
+    alice.good("put", "alice", "/f", "-", stdin=b"content")
+    done = subprocess.run(
+        ["sh", "-c", f"exec {PROGRAM} put alice /f - <&-"],
+        env=alice.environment, capture_output=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (
+        2,
+        b"",
+        b"vfs: Stdin is closed: nothing can be read from it; see vfs put --help\n",
+    )
+    assert alice.good("cat", "alice", "/f") == b"content"
+
+
 def test_a_reader_that_ends_early_ends_the_command_without_a_word(alice: Vfs) -> None:
     alice.good("put", "alice", "/big", "-", stdin=bytes(4 << 20))
     with subprocess.Popen(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import sys
 from collections.abc import Iterator
@@ -79,6 +80,8 @@ def command(
 @contextmanager
 def _opened(source: bytes) -> Iterator[BinaryIO]:
     if source == STDIN:
+        if fcntl.fcntl(sys.stdin.fileno(), fcntl.F_GETFL) & os.O_ACCMODE == os.O_WRONLY:
+            raise click.UsageError("Stdin is closed: nothing can be read from it.")
         yield sys.stdin.buffer
         return
     try:
