@@ -16,6 +16,7 @@ import sys
 from collections.abc import Sequence
 from io import TextIOWrapper
 from itertools import takewhile
+from typing import TextIO
 
 import click
 
@@ -113,9 +114,13 @@ def main() -> int:
     try:
         sys.stdout.flush()
     except OSError:
-        # It was reported; the interpreter must not try once more.
-        os.dup2(os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC), sys.stdout.fileno())
+        _discard(sys.stdout)  # it was reported
     return status
+
+
+def _discard(stream: TextIO) -> None:
+    """Lets go what a stream still holds: the interpreter must not try once more to write it."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC), stream.fileno())
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -185,7 +190,11 @@ def _report(document: dict[str, str | None], *, as_json: bool) -> None:
         text = json.dumps(document, ensure_ascii=False)
     else:
         text = "vfs: " + "; ".join(part for part in (document["message"], document["fix"]) if part)
-    sys.stderr.write(one_line(text) + "\n")
+    try:
+        sys.stderr.write(one_line(text) + "\n")
+        sys.stderr.flush()
+    except OSError:
+        _discard(sys.stderr)  # the exit status still tells
 
 
 def _debug() -> None:

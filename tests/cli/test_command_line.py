@@ -221,6 +221,16 @@ def test_a_closed_stdin_is_not_saved_as_an_empty_file(alice: Vfs) -> None:
     assert alice.good("cat", "alice", "/f") == b"content"
 
 
+@pytest.mark.parametrize(("words", "status"), [("cat alice /none", 3), ("cat alice", 2)])
+def test_an_error_that_cannot_be_written_keeps_its_exit_status(
+    alice: Vfs, words: str, status: int
+) -> None:
+    done = subprocess.run(
+        ["sh", "-c", f"exec {PROGRAM} {words} 2>/dev/full"], env=alice.environment, check=False
+    )
+    assert done.returncode == status
+
+
 def test_a_reader_that_ends_early_ends_the_command_without_a_word(alice: Vfs) -> None:
     alice.good("put", "alice", "/big", "-", stdin=bytes(4 << 20))
     with subprocess.Popen(
