@@ -108,7 +108,6 @@ class NodeTable:
         root.lookups = 1
         self.root = root
         self._nodes[ROOT] = root
-        self._lost = Node(0, None, b"")
         if isinstance(view, Branch):
             root.branch = view
         else:
@@ -158,7 +157,10 @@ class NodeTable:
         node.kind = stat.S_IFMT(status.mode)
 
     def adopt(self, parent: Node, name: bytes, status: Status) -> Node:
-        """The node of the inode that `name` in `parent` is now; counts one lookup."""
+        """The node of the inode that `name` in `parent` is now; counts one lookup.
+
+        ESTALE where it `is_above` the parent.
+        """
         number = self.number(status)
         node = self._nodes.get(number)
         if node is None:
@@ -167,6 +169,8 @@ class NodeTable:
             self._identify(node, status)
             self._nodes[number] = node
         elif node.parent is not parent or node.name != name:
+            if self.is_above(number, parent):
+                raise stale()
             self._rename(node, parent, name, status)
         if not node.is_inode(status):
             # The number was given to a new file of another type.
@@ -183,22 +187,24 @@ class NodeTable:
             old = (node.parent, node.name)
             node.others = [old, *(known for known in others if known != (parent, name))]
             del node.others[_MAX_NAMES:]
-        self._loosen(node, parent)
         node.parent = parent
         node.name = name
         node.export = parent.export
 
-    def _loosen(self, node: Node, parent: Node) -> None:
-        """Keeps the chains of parents free of loops before `node` comes to stand in `parent`.
+    def is_above(self, number: int, parent: Node) -> bool:
+        """Whether a known directory stands above `parent` by the names that led to both.
 
-        What stood in it and has it inside now was renamed outside, to a name not yet looked up.
+        So it is when they changed places outside and the new name of the upper one is not looked
+        up yet. The kernel, which remembers the same names, then takes the one for no entry of the
+        other; nor may this table, where each must stand as deep as the kernel has it (`depth`).
         """
-        cursor = parent
-        while cursor.parent is not None:
-            if cursor.parent is node:
-                cursor.parent = self._lost
-                return
+        node = self._nodes.get(number)
+        if node is None or node.parent is parent:
+            return False
+        cursor: Node | None = parent
+        while cursor is not None and cursor is not node:
             cursor = cursor.parent
+        return cursor is node
 
     def adopt_child(self, parent: Node, name: bytes, child: View) -> Node:
         """The node of a branch's child; counts one lookup."""
@@ -218,8 +224,9 @@ class NodeTable:
 
     def moved(self, parent: Node, name: bytes, status: Status) -> None:
         """Tells that the inode of `status` now has this name, where the kernel knows it."""
-        node = self._nodes.get(self.number(status))
-        if node is not None and node.is_inode(status) and node is not parent:
+        number = self.number(status)
+        node = self._nodes.get(number)
+        if node is not None and node.is_inode(status) and not self.is_above(number, parent):
             self._rename(node, parent, name, status)
 
     def forget(self, node_id: int, count: int) -> None:
@@ -270,7 +277,7 @@ class NodeTable:
         cursor = node
         while cursor.fd < 0 or now - cursor.checked > self._timeout:
             chain.append(cursor)
-            if cursor.is_top or (cursor.parent is self._lost and cursor.fd >= 0):
+            if cursor.is_top:
                 break
             if cursor.parent is None:
                 raise stale()

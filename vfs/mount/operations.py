@@ -301,6 +301,9 @@ class Operations(Inodes):
                 except OSError:
                     continue
                 number = self._nodes.number(status)
+                if kind == stat.S_IFDIR and self._nodes.is_above(number, node):
+                    yield DirectoryEntry(name, offset, number, kind >> 12, None, None, False)
+                    continue
                 attributes = self._attributes(status, number, writable)
                 yield DirectoryEntry(
                     name, offset, number, attributes[9] >> 12, attributes, status, False
