@@ -39,7 +39,8 @@ def adopt_orphans() -> None:
 
 def run(command: list[str], environment: dict[str, str]) -> int:
     """Run the command to its end and return its exit status, reaping orphans that end meanwhile."""
-    child = os.posix_spawnp(command[0], command, environment)
+    # Started in the background, this process has the interrupt ignored; the command is to have it.
+    child = os.posix_spawnp(command[0], command, environment, setsigdef=[signal.SIGINT])
 
     def forward(number: int, _frame: FrameType | None) -> None:
         with contextlib.suppress(ProcessLookupError):
