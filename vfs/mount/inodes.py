@@ -130,6 +130,16 @@ class Inodes(FileIO):
             return self._shown(node, linux.fstatx(fh))
         return self._shown(node, self._nodes.status(node))
 
+    def access(self, node_id: int, mask: int) -> None:
+        """EACCES for what the kernel leaves to us: may root run a file that nobody may run?
+
+        Only root asks, of a mount that no other user may enter (`vfs.mount.attach.make_detached`);
+        `mask` is of R_OK, W_OK and X_OK, of which root has the others everywhere.
+        """
+        mode = self.getattr(node_id)[9]
+        if mask & os.X_OK and not stat.S_ISDIR(mode) and not mode & 0o111:
+            raise OSError(errno.EACCES, os.strerror(errno.EACCES))
+
     def readlink(self, node_id: int) -> bytes:
         """The text of a link that may be followed; ELOOP for every other."""
         node = self._nodes.get(node_id)
