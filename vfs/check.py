@@ -182,7 +182,8 @@ def _check_projections(storage: Storage, owner: Owner) -> Iterator[Finding]:
                 continue
             name, status = item
             if not stat.S_ISDIR(status.mode) or not _is_user(storage, name):
-                yield _PROJECTIONS.finding("stray", (name,), "no user has it", "remove it")
+                why = "no user has it" if stat.S_ISDIR(status.mode) else "it is not a directory"
+                yield _PROJECTIONS.finding("stray", (name,), why, "remove it")
                 continue
             place = Place(SKILLS.encode(), name.decode())
             yield from inspect_entry(place, (), status, owner)

@@ -8,6 +8,7 @@ import os
 import pty
 import stat
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -234,7 +235,7 @@ def test_stat_shows_all_of_a_link_but_its_target(alice: Vfs) -> None:
         "target_bytes": base64.urlsafe_b64encode(b"/etc/pass\x1bwd").decode(),
     }  # fmt: skip
     lines = alice.good("stat", "alice", "/l").decode().splitlines()
-    assert lines[:3] == ["path      /l", "type      link", "mode      0777"]
+    assert lines[:3] == ["path          /l", "type          link", "mode          0777"]
 
 
 def test_cat_gives_the_bytes(alice: Vfs) -> None:
@@ -514,3 +515,18 @@ def test_two_users_never_see_each_others_files(alice: Vfs) -> None:
     make(alice, "secret", b"s")
     assert alice.good("find", "bob") == b""
     assert alice("cat", "bob", "/../../alice/workspace/secret").status == 7
+
+
+@pytest.mark.parametrize(
+    "make", [os.mkfifo, lambda path: os.mknod(path, 0o20600, os.makedev(1, 5))]
+)
+def test_put_takes_no_special_file(
+    alice: Vfs, tmp_path: Path, make: Callable[[Path], None]
+) -> None:
+    make(tmp_path / "special")
+    done = alice("put", "alice", "/x", tmp_path / "special")
+    assert (done.status, done.err.decode()) == (
+        9,
+        f"vfs: {tmp_path}/special is no regular file; to save what a pipe or device gives, name - "
+        "and redirect it to stdin\n",
+    )

@@ -192,3 +192,15 @@ def test_remove_takes_a_skill_out_of_the_store_alone(alice: Vfs, source: Path) -
 def test_an_unknown_user_and_a_bad_slug_are_refused(alice: Vfs, verb: str) -> None:
     assert alice("skills", verb, "bob").status == 3
     assert alice("skills", verb, "alice", "../x").status == 19
+
+
+def test_a_mistyped_slug_costs_a_user_no_skill(alice: Vfs, source: Path) -> None:
+    alice.good("skills", "add", source)
+    alice.good("skills", "project", "alice")
+    done = alice("skills", "project", "alice", "god")
+    assert (done.status, done.err.decode()) == (
+        3,
+        "vfs: there is no skill god in the store; nothing was changed; "
+        "`vfs skills list` says what there is\n",
+    )
+    assert projected(alice) == ["csv-report/SKILL.md", "csv-report/run"]

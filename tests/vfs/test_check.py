@@ -429,7 +429,7 @@ def test_what_the_layout_has_no_place_for_is_found(storage: Storage, top: Path) 
         Finding("stray", f"{SKILLS}/Not A Slug", "it is not a skill", "remove it", "alice"),
         Finding("stray", f"{SKILLS}/file", "it is not a skill", "remove it", "alice"),
         Finding("stray", f"{SKILLS}/gone", "the store has no such skill", REFRESH, "alice"),
-        Finding("stray", "skill-projections/file", "no user has it", "remove it"),
+        Finding("stray", "skill-projections/file", "it is not a directory", "remove it"),
         Finding("stray", "skill-projections/nobody", "no user has it", "remove it"),
         Finding("stray", "skill-store/shared/Not A Slug", "it is not a skill", ASIDE),
         Finding("stray", "skill-store/shared/file", "it is not a skill", ASIDE),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import stat
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,7 +22,8 @@ from vfs.commands.base import (
     verb,
     workdir_option,
 )
-from vfs.errors import from_oserror
+from vfs.errors import SpecialFileRefused, from_oserror
+from vfs.printable import printable
 
 CHUNK = 1 << 20
 """Bytes read at once."""
@@ -85,11 +87,24 @@ def _opened(source: bytes) -> Iterator[BinaryIO]:
         yield sys.stdin.buffer
         return
     try:
-        file = open(source, "rb", buffering=0)  # noqa: SIM115 - closed below
+        file = open(  # noqa: SIM115 - closed below
+            source, "rb", buffering=0, opener=_open_at_once
+        )
     except OSError as exc:
         raise from_oserror(exc, path=source, action="read") from exc
     with file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise SpecialFileRefused(
+                f"{printable(source)} is no regular file",
+                fix="to save what a pipe or device gives, name - and redirect it to stdin",
+                path=source,
+            )
         yield file
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """Opens a host file without waiting for the writer of a FIFO."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _chunks(file: BinaryIO, source: bytes) -> Iterator[bytes]:

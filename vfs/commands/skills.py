@@ -17,6 +17,7 @@ from vfs.commands.base import (
     uid_argument,
     verb,
 )
+from vfs.errors import NotFound
 from vfs.printable import printable
 
 if TYPE_CHECKING:
@@ -113,9 +114,17 @@ def project(
     What is unchanged is not touched. A skill that cannot be shown is refused by name, the others
     are brought up to date all the same; the exit status is 1 then.
     """
-    from vfs.skills import project
+    from vfs.naming import skill_slug
+    from vfs.skills import SkillStore, project
 
     with settings.open() as storage:
+        # A slug that is mistyped must not cost the user the skills that were meant.
+        unknown = set(map(skill_slug, slugs)) - {skill.slug for skill in SkillStore(storage).list()}
+        if unknown:
+            raise NotFound(
+                f"there is no skill {printable(min(unknown))} in the store; nothing was changed",
+                fix="`vfs skills list` says what there is",
+            )
         done = project(storage, uid, slugs or None, by_content=by_content)
     if settings.json:
         output.emit({"uid": uid, **asdict(done)})

@@ -43,4 +43,4 @@ def command(settings: Settings, uid: str, path: tuple[bytes, ...], workdir: str 
         output.emit(document)
         return
     for key, value in document.items():
-        output.say(f"{key:<10}{value}")
+        output.say(f"{key:<14}{value}")

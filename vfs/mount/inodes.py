@@ -145,7 +145,12 @@ class Inodes(FileIO):
         node = self._nodes.get(node_id)
         if self._options.links is Links.CONTAINED and node.parent is not None:
             dirfd, name, _ = self._nodes.find(node)
-            text = os.readlink(name, dir_fd=dirfd)
+            try:
+                text = os.readlink(name, dir_fd=dirfd)
+            except OSError as exc:
+                if exc.errno in (errno.EINVAL, errno.ENOENT):
+                    raise stale() from None  # replaced meanwhile
+                raise
             if is_contained(text, self._nodes.depth(node.parent)):
                 return text
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
