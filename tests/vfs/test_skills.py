@@ -1008,7 +1008,10 @@ def test_two_that_refresh_all_the_time_are_safe_and_readers_see_whole_skills(
     finally:
         ends = [hammer.communicate(b"end") for hammer in hammers]
     assert [hammer.returncode for hammer in hammers] == [0, 0]
-    assert all(int(out) > 5 for out, _ in ends)
+    # The lock is not fair: one of them may get few turns, but none is shut out.
+    turns = [int(out) for out, _ in ends]
+    assert min(turns) > 0
+    assert sum(turns) > 10
     assert {b"version %d" % number for number in range(1, 25)} <= seen
     project(storage, "alice")
     assert verify(storage, "alice") == []
