@@ -316,7 +316,10 @@ class NodeTable:
         return fd
 
     def _is_there(self, node: Node, export: Export, parent_fd: int) -> bool:
-        """Whether a pinned directory still is beneath its root: under its name, or moved within."""
+        """Whether a pinned directory still is beneath its root, or nowhere at all.
+
+        Beneath its root: under its name, or moved within.
+        """
         try:
             if node.is_top:
                 with export.base.directory(export.path) as directory:
@@ -325,7 +328,10 @@ class NodeTable:
                 return True
         except (OSError, VfsError):
             pass
-        return not node.is_top and self._climbs_to_top(node, export)
+        if node.is_top:
+            return False
+        # A removed directory leads nowhere, and who is in it may go on looking at it.
+        return linux.fstatx(node.fd).nlink == 0 or self._climbs_to_top(node, export)
 
     def _climbs_to_top(self, node: Node, export: Export) -> bool:
         """Whether `..` after `..` leads from the directory to its export's root, on one mount."""
