@@ -19,7 +19,7 @@ import pytest
 
 from tests.mount import posix_files, posix_names, posix_rights
 from tests.mount.posix_compare import DIFFERENCES, Comparison
-from tests.mount.posix_mount import ROOT, Mounted, program
+from tests.mount.posix_mount import ROOT, Mounted, mounted, program
 from tests.mount.posix_run import Scenario
 
 Group = Callable[[], Iterator[Scenario]]
@@ -79,6 +79,28 @@ def natively(group: Group) -> tuple[list[Scenario], list[list[Any]]]:
         shutil.rmtree(folder)
 
 
+def differing(
+    made: Mounted,
+    comparison: Comparison,
+    group: Group,
+    chosen: Callable[[Scenario], bool] = lambda scenario: True,
+) -> list[str]:
+    """Runs the chosen scenarios of a group on the mount; what they do that they may not."""
+    pairs = [
+        (scenario, native)
+        for scenario, native in zip(*natively(group), strict=True)
+        if chosen(scenario)
+    ]
+    view, disk = made.folder(group.__name__)
+    records = run([scenario for scenario, _ in pairs], view, disk)
+    found = [
+        line
+        for (scenario, native), record in zip(pairs, records, strict=True)
+        for line in comparison.differences(scenario, native, record)
+    ]
+    return [f"{len(found)} scenarios differ", *found[:SHOWN]] if found else []
+
+
 @pytest.fixture(scope="module")
 def comparison(transport: str) -> Comparison:
     """What all groups together compared on one transport."""
@@ -90,15 +112,8 @@ def comparison(transport: str) -> Comparison:
 def test_every_call_does_what_it_does_beneath(
     keeping_mount: Mounted, comparison: Comparison, group: Group
 ) -> None:
-    scenarios, native = natively(group)
-    view, disk = keeping_mount.folder(group.__name__)
-    records = run(scenarios, view, disk)
-    found = [
-        line
-        for scenario, one, other in zip(scenarios, native, records, strict=True)
-        for line in comparison.differences(scenario, one, other)
-    ]
-    assert not found, "\n".join([f"{len(found)} scenarios differ", *found[:SHOWN]])
+    found = differing(keeping_mount, comparison, group)
+    assert not found, "\n".join(found)
 
 
 def is_roots(scenario: Scenario) -> bool:
@@ -117,20 +132,37 @@ def is_roots(scenario: Scenario) -> bool:
 def test_every_call_of_root_does_so_where_the_kernel_does_not_check_it(
     shared_mount: Mounted, group: Group
 ) -> None:
-    chosen = [
-        (scenario, native)
-        for scenario, native in zip(*natively(group), strict=True)
-        if is_roots(scenario)
-    ]
-    view, disk = shared_mount.folder(group.__name__)
-    records = run([scenario for scenario, _ in chosen], view, disk)
     comparison = Comparison(shared_mount.transport, owners=False)
-    found = [
-        line
-        for (scenario, native), record in zip(chosen, records, strict=True)
-        for line in comparison.differences(scenario, native, record)
-    ]
-    assert not found, "\n".join([f"{len(found)} scenarios differ", *found[:SHOWN]])
+    found = differing(shared_mount, comparison, group, is_roots)
+    assert not found, "\n".join(found)
+
+
+@pytest.fixture(scope="module")
+def uncached_mount(transport: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mounted]:
+    """A mount as `keeping_mount`, whose server is asked for everything each time."""
+    folder = tmp_path_factory.mktemp("uncached")
+    options = ("--owner", "keep", "--allow-other", "--cache", "0")
+    with mounted(folder, transport, *options) as made:
+        yield made
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "group",
+    [
+        posix_names.links,
+        posix_names.directories,
+        posix_files.unlinked,
+        posix_files.sizes,
+        posix_rights.chowns,
+    ],
+    ids=lambda group: group.__name__,
+)
+def test_every_call_does_so_where_the_kernel_caches_nothing(
+    uncached_mount: Mounted, group: Group
+) -> None:
+    found = differing(uncached_mount, Comparison(uncached_mount.transport), group)
+    assert not found, "\n".join(found)
 
 
 @pytest.mark.slow
