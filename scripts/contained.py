@@ -139,6 +139,7 @@ def main(command: list[str]) -> int:
     adopt_orphans()
     # A short name: the path of a Unix socket in it must fit into 107 bytes.
     folder = os.path.realpath(tempfile.mkdtemp(prefix="gs"))
+    os.chmod(folder, 0o711)  # tests that become other users reach their own folders in it
     try:
         status = run(command, {**os.environ, "TMPDIR": folder})
         children_are_gone(GRACE_SECONDS)
