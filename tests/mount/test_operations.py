@@ -523,6 +523,7 @@ def test_few_descriptors_reach_any_number_of_directories(tmp_path: Path) -> None
     mounted.close()
 
 
+@pytest.mark.slow
 def test_a_tree_five_thousand_deep_is_walked_with_few_descriptors(tmp_path: Path) -> None:
     mounted = Mounted(tmp_path, max_descriptors=16)
     node = mounted.data

@@ -102,10 +102,10 @@ def test_arguments_choose_tests_in_both_runs(project):
 def test_a_process_left_behind_fails_the_whole(project, copy):
     write(copy / "tests/cli/test_leaves.py", LEAVES_A_PROCESS)
     result = project("quick")
-    assert outcome(result) == (1, "3 passed, 0 failed", ["tests not marked slow"])
+    assert outcome(result) == (1, "3 passed, 0 failed", ["the quick tests"])
     assert "left running" in result.stderr
 
 
 def test_a_run_without_a_report_is_a_failure(project, copy):
     write(copy / "tests/cli/test_dies.py", "import os\n\n\ndef test_dies():\n    os._exit(0)\n")
-    assert outcome(project("quick")) == (1, "0 passed, 1 failed", ["tests not marked slow"])
+    assert outcome(project("quick")) == (1, "0 passed, 1 failed", ["the quick tests"])

@@ -36,6 +36,7 @@ def chain(folder: Path, root: Directory) -> object:
     subprocess.run(["rm", "-rf", "--", folder], check=True)
 
 
+@pytest.mark.slow
 def test_a_path_of_any_length_is_worked_with(chain: list[bytes], root: Directory) -> None:
     held = os.listdir("/proc/self/fd")
     path = b"/".join([*chain, b"file"])
@@ -78,6 +79,7 @@ def test_a_path_around_the_kernels_limit_is_resolved(root: Directory, length: in
     assert root.stat(path + b"/f").size == 0
 
 
+@pytest.mark.slow
 def test_a_link_beyond_the_kernels_limit_is_refused(
     chain: list[bytes], root: Directory, outside: Path
 ) -> None:

@@ -702,6 +702,7 @@ def peak(storage: Storage) -> int:
         tracemalloc.stop()
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_number_of_files(storage: Storage, home: Path) -> None:
     def grow(directories: range) -> None:
         for number in directories:

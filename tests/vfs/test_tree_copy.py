@@ -392,6 +392,7 @@ print(json.dumps(tree.digest(root, "c") == tree.digest(root, "d")))
 """
 
 
+@pytest.mark.slow
 def test_5_000_levels_are_copied_with_90_descriptors(memory: Directory, folder: Path) -> None:
     with memory.make_directories([b"d"] * 5000) as deepest:
         os.close(deepest.create_file(b"f"))

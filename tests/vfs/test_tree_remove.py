@@ -384,6 +384,7 @@ print(json.dumps(os.listdir(sys.argv[1])))
 """
 
 
+@pytest.mark.slow
 def test_5_000_levels_are_removed_with_50_descriptors(memory: Directory, folder: Path) -> None:
     with memory.make_directories([b"t"] * 5000) as deepest:
         os.close(deepest.create_file(b"f"))
