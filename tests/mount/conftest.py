@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -28,13 +27,6 @@ def keeping_mount(transport: str, tmp_path_factory: pytest.TempPathFactory) -> I
     """One writable mount for all tests of a module, for all users, with the owners as they are."""
     folder = tmp_path_factory.mktemp(f"{transport}-keep")
     with mounted(folder, transport, "--owner", "keep", "--allow-other") as made:
-        yield made
-
-
-@pytest.fixture
-def quick_mount(transport: str, tmp_path: Path) -> Iterator[Mounted]:
-    """A writable mount of the test's own, which shows outside changes after a tenth of a second."""
-    with mounted(tmp_path, transport, "--cache", "0.1") as made:
         yield made
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.mount.posix_mount import Mounted, is_mounted, mounted, program, serving, until
 from tests.mount.posix_peer import Peer
-from tests.mount.test_programs import sh
+from tests.mount.posix_tree import sh
 
 CREATE = os.O_CREAT | os.O_RDWR
 
