@@ -209,6 +209,7 @@ class DeviceSession:
             if length is None:
                 if self._stopping:
                     return
+                os.sched_yield()  # the client may have to run on this processor
                 if not spinning:
                     spinning, until = True, clock() + _SPIN
                 elif clock() > until:
