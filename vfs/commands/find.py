@@ -29,7 +29,7 @@ TYPES: dict[str, Kind] = {"f": "file", "d": "directory", "l": "link"}
     examples=(
         "vfs find alice --name report             # report anywhere in the name, in any case",
         "vfs find alice /projects --name '*.csv' --type f",
-        "vfs find alice --type l --null | xargs -0 -n1 vfs rm alice",
+        "vfs find alice --type l --null | xargs -0 -r -n1 vfs rm alice",
     ),
 )
 @uid_argument
