@@ -8,21 +8,17 @@ Stdout holds the answer alone.
 
 from __future__ import annotations
 
-import importlib
-import json
-import os
 import signal
 import sys
 from collections.abc import Sequence
-from io import TextIOWrapper
-from itertools import takewhile
-from typing import TextIO
 
 import click
 
+from vfs import terminal
 from vfs.commands.base import Settings, json_option
 from vfs.errors import VfsError, from_oserror
 from vfs.printable import one_line
+from vfs.verbs import Verbs
 
 SECTIONS = {
     "Storage": ("init", "user", "users", "check"),
@@ -33,42 +29,14 @@ SECTIONS = {
 }
 """The verbs, in the order of the help."""
 
-USAGE = 2
-"""Exit status of wrong usage."""
-INTERNAL = 70
-"""Exit status of an error of this program: EX_SOFTWARE of sysexits(3)."""
 INTERRUPTED = 128 + signal.SIGINT
 """Exit status as a shell reports an end by Ctrl-C."""
 
 
-class Verbs(click.Group):
-    """The group that imports a verb's module when the verb is used."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Every verb's name."""
-        return [name for names in SECTIONS.values() for name in names]
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The verb, imported now."""
-        if not any(cmd_name in names for names in SECTIONS.values()):
-            return None
-        command: click.Command = importlib.import_module(f"vfs.commands.{cmd_name}").command
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Writes the verbs by section."""
-        for section, names in SECTIONS.items():
-            rows = [
-                (name, command.get_short_help_str(70))
-                for name in names
-                if (command := self.get_command(ctx, name)) is not None
-            ]
-            with formatter.section(section):
-                formatter.write_dl(rows)
-
-
 @click.command(
     cls=Verbs,
+    package="vfs.commands",
+    sections=SECTIONS,
     name="vfs",
     no_args_is_help=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
@@ -106,21 +74,13 @@ def main() -> int:
     """The console command: its exit status."""
     # A reader that ends early ends the writer, without a word.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    _open_standard_streams()
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
+    terminal.open_streams()
     status = run(sys.argv[1:])
     try:
         sys.stdout.flush()
     except OSError:
-        _discard(sys.stdout)  # it was reported
+        terminal.discard(sys.stdout)  # it was reported
     return status
-
-
-def _discard(stream: TextIO) -> None:
-    """Lets go what a stream still holds: the interpreter must not try once more to write it."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC), stream.fileno())
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -132,73 +92,21 @@ def run(arguments: Sequence[str]) -> int:
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
     except click.ClickException as exc:
-        failure = _usage(exc)
+        failure = _document(*terminal.usage("vfs", exc)), terminal.USAGE
     except VfsError as exc:
         failure = exc.to_json(), exc.exit_status
-        _debug()
+        terminal.debug()
     except OSError as exc:
         error = from_oserror(exc, action="finish")
         failure = error.to_json(), error.exit_status
-        _debug()
+        terminal.debug()
     except Exception as exc:
-        failure = _internal(exc), INTERNAL
-        _debug()
+        failure = _document(*terminal.internal(exc)), terminal.INTERNAL
+        terminal.debug()
     document, status = failure
-    # Looked for here, since wrong usage may have ended the parsing before it.
-    _report(document, as_json="--json" in takewhile(lambda word: word != "--", arguments))
+    terminal.report("vfs", document, as_json=terminal.wants_json(arguments))
     return status
-
-
-def _open_standard_streams() -> None:
-    """Opens /dev/null for those that are closed, so that no file of a user gets their number.
-
-    Only for writing, so that a closed stdin does not pass for an empty one.
-    """
-    while (fd := os.open(os.devnull, os.O_WRONLY)) <= 2:
-        os.set_inheritable(fd, True)
-    os.close(fd)
-    sys.stdin = sys.stdin or os.fdopen(0)
-    sys.stdout = sys.stdout or os.fdopen(1, "w")
-    sys.stderr = sys.stderr or os.fdopen(2, "w")
-
-
-_Failure = tuple[dict[str, str | None], int]
-
-
-def _usage(exc: click.ClickException) -> _Failure:
-    context = exc.ctx if isinstance(exc, click.UsageError) else None
-    command = "vfs" if context is None else context.command_path
-    return _document(
-        "usage", exc.format_message().removesuffix("."), f"see {command} --help"
-    ), USAGE
-
-
-def _internal(exc: Exception) -> dict[str, str | None]:
-    return _document(
-        "internal",
-        f"an error of this program: {type(exc).__name__}: {exc}",
-        "set GEMSPACE_DEBUG=1 to see where, and report it",
-    )
 
 
 def _document(kind: str, message: str, fix: str) -> dict[str, str | None]:
     return {"error": kind, "message": one_line(message), "fix": fix, "path": None}
-
-
-def _report(document: dict[str, str | None], *, as_json: bool) -> None:
-    if as_json:
-        text = json.dumps(document, ensure_ascii=False)
-    else:
-        text = "vfs: " + "; ".join(part for part in (document["message"], document["fix"]) if part)
-    try:
-        sys.stderr.write(one_line(text) + "\n")
-        sys.stderr.flush()
-    except OSError:
-        _discard(sys.stderr)  # the exit status still tells
-
-
-def _debug() -> None:
-    if os.environ.get("GEMSPACE_DEBUG") == "1":
-        import traceback
-
-        traceback.print_exc()

@@ -17,7 +17,8 @@ import pytest
 
 from tests.cli.program import PROGRAM, SECONDS, Vfs, until
 from vfs.cli import cli, run
-from vfs.commands.base import Settings, Verb
+from vfs.commands.base import Settings
+from vfs.verbs import Verb
 
 
 def every_verb(

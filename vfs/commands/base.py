@@ -13,16 +13,16 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from click.shell_completion import CompletionItem
+
+from vfs.verbs import Verb
 
 if TYPE_CHECKING:
     from vfs.scope import Scope
     from vfs.workspace import Storage
 
     _PathType = click.ParamType[tuple[bytes, ...]]
-    _HostPathType = click.ParamType[bytes]
 else:
-    _PathType = _HostPathType = click.ParamType  # older releases of click do not subscript it
+    _PathType = click.ParamType  # older releases of click do not subscript it
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -90,22 +90,6 @@ class Settings:
 
 
 pass_settings = click.make_pass_decorator(Settings, ensure=True)
-
-
-class Verb(click.Command):
-    """A command whose help ends with examples."""
-
-    def __init__(self, *args: Any, examples: Sequence[str] = (), **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.examples = examples
-        """Command lines that can be typed as they are; `#` begins a remark."""
-
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Writes the examples."""
-        if self.examples:
-            formatter.write("\nExamples:\n")
-            for line in self.examples:
-                formatter.write(f"  {line}\n")
 
 
 def verb(name: str, *, examples: Sequence[str]) -> Callable[[Callable[..., Any]], Verb]:
@@ -210,26 +194,3 @@ def limit_options(what: str, *fields: str) -> Callable[[Callable[..., Any]], Cal
         return wrapper
 
     return decorate
-
-
-class HostPath(_HostPathType):
-    """A path of the host, as exact bytes."""
-
-    name = "file"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> bytes:
-        """Takes any text that the system can have given."""
-        if isinstance(value, bytes):
-            return value
-        try:
-            return os.fsencode(value)
-        except UnicodeEncodeError:
-            self.fail("it cannot be written as bytes.", param, ctx)
-
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        """Leaves it to the shell."""
-        return [CompletionItem(incomplete, type="file")]

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 import click
 
 from vfs.commands import output
-from vfs.commands.base import HostPath, Settings, pass_settings, verb
+from vfs.commands.base import Settings, pass_settings, verb
 from vfs.mount.links import Links
 from vfs.printable import printable
+from vfs.verbs import HostPath
 
 if TYPE_CHECKING:
     from vfs.mount.request import Mounted, MountRequest

@@ -14,7 +14,6 @@ import click
 
 from vfs.commands import output
 from vfs.commands.base import (
-    HostPath,
     Settings,
     pass_settings,
     path_argument,
@@ -24,6 +23,7 @@ from vfs.commands.base import (
 )
 from vfs.errors import SpecialFileRefused, from_oserror
 from vfs.printable import printable
+from vfs.verbs import HostPath
 
 CHUNK = 1 << 20
 """Bytes read at once."""

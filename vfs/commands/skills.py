@@ -10,7 +10,6 @@ import click
 from vfs.commands import output
 from vfs.commands.base import (
     FINDINGS,
-    HostPath,
     Settings,
     json_option,
     pass_settings,
@@ -19,6 +18,7 @@ from vfs.commands.base import (
 )
 from vfs.errors import NotFound
 from vfs.printable import printable
+from vfs.verbs import HostPath
 
 if TYPE_CHECKING:
     from vfs.skills import Skill

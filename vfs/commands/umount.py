@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 from vfs.commands import output
-from vfs.commands.base import HostPath, Settings, pass_settings, verb
+from vfs.commands.base import Settings, pass_settings, verb
+from vfs.verbs import HostPath
 
 
 @verb(
