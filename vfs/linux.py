@@ -40,6 +40,9 @@ STATX_ATTR_IMMUTABLE = 0x10
 STATX_ATTR_APPEND = 0x20
 
 _SYS_OPENAT2 = 437
+_SYS_FCHMODAT2 = 452
+
+_PR_SET_PDEATHSIG = 1  # include/uapi/linux/prctl.h
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -223,4 +226,27 @@ def fchown_held(fd: int, uid: int, gid: int) -> None:
 def syncfs(fd: int) -> None:
     """Writes to the disk what was changed on the file system that an open descriptor is on."""
     if _libc.syncfs(fd) < 0:
+        _raise_errno()
+
+
+_fchmodat2 = _libc["syscall"]  # another object than _libc.syscall, whose argtypes are openat2's
+_fchmodat2.argtypes = [ctypes.c_long, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint, ctypes.c_int]
+_fchmodat2.restype = ctypes.c_long
+
+
+def fchmodat2(dirfd: int, name: bytes, mode: int, flags: int = AT_SYMLINK_NOFOLLOW) -> None:
+    """Sets the mode of `name` in `dirfd`, of a link's target never unless `flags` say so.
+
+    Linux 6.6; ENOSYS before. A link itself has no mode that counts: file systems answer EOPNOTSUPP.
+    """
+    if _fchmodat2(_SYS_FCHMODAT2, dirfd, _checked(name), mode, flags) < 0:
+        _raise_errno(name)
+
+
+def set_parent_death_signal(number: int) -> None:
+    """Has the kernel send this process a signal when the thread that forked it ends; 0: none.
+
+    A parent that had ended before is not noticed: compare os.getppid() afterwards.
+    """
+    if _libc.prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(number), 0, 0, 0) < 0:
         _raise_errno()

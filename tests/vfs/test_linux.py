@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import stat
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.vfs.hostile import run_python
 from vfs import linux
 
 
@@ -147,6 +149,7 @@ def test_a_held_inodes_owner_is_set_and_minus_one_keeps_it(tmp_path: Path, kind:
         lambda: linux.openat2(linux.AT_FDCWD, b"/etc\0x", os.O_PATH, 0),
         lambda: linux.renameat2(linux.AT_FDCWD, b"/etc\0x", linux.AT_FDCWD, b"y", 1),
         lambda: linux.renameat2(linux.AT_FDCWD, b"x", linux.AT_FDCWD, b"/etc\0y", 1),
+        lambda: linux.fchmodat2(linux.AT_FDCWD, b"/etc\0x", 0o755),
     ],
 )
 def test_a_nul_byte_does_not_cut_a_name_short(call: Callable[[], object]) -> None:
@@ -164,6 +167,7 @@ def test_a_nul_byte_does_not_cut_a_name_short(call: Callable[[], object]) -> Non
         lambda: linux.renameat2(-1, b"x", -1, b"y", 1),
         lambda: linux.fallocate(-1, 0, 0, 1),
         lambda: linux.fchown_held(-1, 0, 0),
+        lambda: linux.fchmodat2(-1, b"x", 0),
     ],
 )
 def test_an_error_is_an_oserror_with_the_kernels_number(call: Callable[[], object]) -> None:
@@ -171,3 +175,40 @@ def test_an_error_is_an_oserror_with_the_kernels_number(call: Callable[[], objec
         call()
     assert caught.value.errno == errno.EBADF
     assert caught.value.strerror == os.strerror(errno.EBADF)
+
+
+@pytest.mark.parametrize("name", ["f", "d", "fifo"])
+def test_fchmodat2_sets_the_whole_mode_of_an_entry(tmp_path: Path, file: Path, name: str) -> None:
+    (tmp_path / "d").mkdir()
+    os.mkfifo(tmp_path / "fifo")
+    fd = os.open(tmp_path, os.O_PATH)
+    for mode in (0o6751, 0o1000, 0o600):
+        linux.fchmodat2(fd, os.fsencode(name), mode)
+        assert stat.S_IMODE((tmp_path / name).lstat().st_mode) == mode
+    os.close(fd)
+
+
+def test_fchmodat2_never_changes_a_links_target(tmp_path: Path, file: Path) -> None:
+    (tmp_path / "link").symlink_to("f")
+    before = file.stat()
+    with pytest.raises(OSError) as caught:
+        linux.fchmodat2(linux.AT_FDCWD, os.fsencode(tmp_path / "link"), 0o600)
+    assert caught.value.errno == errno.EOPNOTSUPP
+    assert file.stat() == before
+
+
+def test_a_child_is_told_of_its_parents_death() -> None:
+    code = """
+import os, signal
+from vfs import linux
+reading, writing = os.pipe()
+if os.fork() == 0:
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+    linux.set_parent_death_signal(signal.SIGUSR1)
+    os.write(writing, b"x")
+    print(signal.sigwait([signal.SIGUSR1]), flush=True)
+    os._exit(0)
+os.read(reading, 1)
+os._exit(0)
+"""
+    assert run_python(code) == signal.SIGUSR1
