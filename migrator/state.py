@@ -6,8 +6,8 @@ record         says
 `begin`        the first, once: `Facts`
 `phase`        ``name``, ``state``: a part of the work is ``begun`` or ``done``
 `unit`         ``key``, ``step`` and what that step has to tell: see `UnitState`
-`touched`      ``root``, ``path``, ``uid``, ``gid``, ``mode``, ``mtime_ns``, ``atime_ns``: what a
-               directory that was there was like before anything was put into it
+`touched`      ``root``, ``path``, ``uid``, ``gid``, ``mode``, ``mtime_ns``, ``atime_ns``,
+               ``ino``: what a directory that was there was like before anything was put into it
 `made`         ``root``, ``path``: a directory that is about to be made
 `cut_over`     ``step``: the database's old rows are ``recorded``, the change is ``committed``
 `ownership`    ``step``, ``file``: owners and modes are being changed (``begun``, their old values
@@ -95,6 +95,8 @@ class Touched:
     """Permission bits."""
     mtime_ns: int
     atime_ns: int
+    ino: int | None = None
+    """Its inode number, where it was recorded."""
 
 
 Place = tuple[str, Path]
@@ -122,7 +124,7 @@ class State:
     """None, ``begun`` or ``done``."""
     ownership_files: list[str] = field(default_factory=list)
     """The files with old owners and modes, in the order in which they were begun."""
-    markers: dict[tuple[str, str], None] = field(default_factory=dict)
+    markers: dict[tuple[str, bytes], None] = field(default_factory=dict)
     """Root and name of each marker, in order."""
     rollback: list[str] = field(default_factory=list)
     """The steps of the rollback, in order; empty if there is none."""
@@ -248,6 +250,7 @@ class State:
             mode=record["mode"],
             mtime_ns=record["mtime_ns"],
             atime_ns=record["atime_ns"],
+            ino=record.get("ino"),
         )
         self.touched.setdefault(place, touched)
 
@@ -264,7 +267,7 @@ class State:
             self.ownership_files.append(file)
 
     def _marker(self, record: Record) -> None:
-        self.markers.setdefault((record["root"], record["name"]))
+        self.markers.setdefault((record["root"], exact(record["name"])))
 
     def _rollback(self, record: Record) -> None:
         self.rollback.append(record["step"])
