@@ -1,0 +1,1 @@
+"""What the benchmark `migrate` is made of: saves, contenders, measurements, tables."""
