@@ -186,7 +186,7 @@ class Saves:
         self._date(path, mtime)
         return path
 
-    def link(self, relative: str | bytes, text: str | bytes) -> bytes:
+    def link(self, relative: str | bytes, text: str | bytes | Path) -> bytes:
         """Makes a symbolic link; its host path."""
         path = self.path(relative)
         os.symlink(os.fsencode(text), path)
@@ -422,14 +422,13 @@ def answer(before: Tree, parts: Sequence[tuple[bytes, bytes]], empty: Sequence[b
     inodes: dict[tuple[bytes, bytes], list[bytes]] = {}
     for old, new in parts:
         for path, node in _beneath(before, old, new):
-            node = _taken(node)
-            if node is None:
+            taken, there = _taken(node), made.get(path)
+            if taken is None:
                 continue
-            there = made.get(path)
-            if there is None or _wins(node, there):
-                made[path] = node
-            elif node.kind == "directory" and there.kind == "directory":
-                made[path] = _directory(max(node.mtime_ns or 0, there.mtime_ns or 0))
+            if there is None or _wins(taken, there):
+                made[path] = taken
+            elif taken.kind == "directory" and there.kind == "directory":
+                made[path] = _directory(max(taken.mtime_ns or 0, there.mtime_ns or 0))
     for path, node in list(made.items()):
         if node.twin:
             # Groups are kept among the files of one user.
