@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Any, Final, Literal
+
+from migrator.lines import path_exact, path_text
 
 Path = tuple[bytes, ...]
 """Exact names beneath a root; `()` is the root itself."""
@@ -54,3 +57,28 @@ class Unit:
     def staging(self) -> Path:
         """Where it is built, beneath the same root and on the same file system."""
         return (*self.holder, STAGING, self.key.encode())
+
+    def to_json(self) -> dict[str, object]:
+        """All of it, for the journal; `from_json` reads it back."""
+        return {
+            "key": self.key,
+            "kind": self.kind,
+            "root": self.root,
+            "target": path_text(self.target),
+            "parts": [[path_text(part.source), path_text(part.target)] for part in self.parts],
+            "uid": self.uid,
+            "threads": list(self.threads),
+        }
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> Unit:
+        """The unit that `to_json` wrote."""
+        return cls(
+            key=document["key"],
+            kind=document["kind"],
+            root=document["root"],
+            target=path_exact(document["target"]),
+            parts=tuple(Part(path_exact(a), path_exact(b)) for a, b in document["parts"]),
+            uid=document["uid"],
+            threads=tuple(document["threads"]),
+        )

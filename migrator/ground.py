@@ -1,0 +1,115 @@
+"""The directories around what is published: made where missing, remembered as they were before.
+
+A rollback must give back every directory as it was, times included. So before a directory that was
+there gets or loses an entry, its facts go into the journal (once: the first time counts), and
+before a directory is made, that it is ours. Both are on the disk before anything is changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from migrator.journal import Journal
+from migrator.lines import path_text
+from migrator.units import Path, RootName
+from vfs.beneath import Directory
+from vfs.errors import NotADirectory, NotFound, VfsError
+from vfs.making import make_directories
+from vfs.walking import Entry
+from vfs.workspace import OWNER
+
+Place = tuple[RootName, Path]
+"""A directory: the root it is beneath, and its path there."""
+
+
+class Ground:
+    """The directories that this migration changes; all of it through one journal."""
+
+    def __init__(self, journal: Journal, roots: Mapping[RootName, Directory]) -> None:
+        self._journal = journal
+        self._roots = roots
+        self._known: set[Place] = set()
+        """Directories whose facts are in the journal, or that are ours."""
+        state = journal.state
+        for root, path in (*state.touched, *state.made):
+            self._known.add((root, path))  # type: ignore[arg-type]
+
+    def prepare(self, places: Iterable[Place]) -> dict[Place, VfsError]:
+        """Has every directory there, ready to get entries; those that cannot be, with the reason.
+
+        Two passes: all is looked at and recorded, and after one sync made.
+        """
+        failed: dict[Place, VfsError] = {}
+        missing: list[Place] = []
+        for place in dict.fromkeys(places):
+            if place in self._known:
+                continue
+            try:
+                if self._look(place):
+                    missing.append(place)
+            except VfsError as exc:
+                failed[place] = exc
+        self._journal.sync()
+        for root, path in missing:
+            try:
+                make_directories(self._roots[root], path, OWNER).close()
+            except VfsError as exc:
+                failed[root, path] = exc
+        return failed
+
+    def touch(self, root: RootName, path: Path) -> None:
+        """Records one directory that is there, and syncs."""
+        if (root, path) not in self._known:
+            self._record(root, path, Entry(path, self._roots[root].stat(path)))
+            self._journal.sync()
+
+    def _look(self, place: Place) -> bool:
+        """Records what `place` needs; whether something of it is missing."""
+        root, path = place
+        for depth in range(len(path) + 1):
+            part = path[:depth]
+            if (root, part) in self._known and depth < len(path):
+                continue
+            try:
+                entry = Entry(part, self._roots[root].stat(part))
+            except NotFound:
+                for below in range(depth, len(path) + 1):
+                    self._record_made(root, path[:below])
+                return True
+            if not entry.is_dir:
+                raise NotADirectory(
+                    f"a {entry.kind} stands where a directory belongs",
+                    fix="move it away, then run the migrator again",
+                    path=b"/".join(part),
+                )
+            if depth == len(path) or not self._is_there(root, path[: depth + 1]):
+                self._record(root, part, entry)
+        return False
+
+    def _is_there(self, root: RootName, path: Path) -> bool:
+        try:
+            self._roots[root].stat(path)
+        except NotFound:
+            return False
+        return True
+
+    def _record(self, root: RootName, path: Path, entry: Entry) -> None:
+        status = entry.status
+        self._known.add((root, path))
+        self._journal.record(
+            "touched",
+            root=root,
+            path=path_text(path),
+            ino=status.ino,
+            uid=status.uid,
+            gid=status.gid,
+            mode=status.mode & 0o7777,
+            atime_ns=status.atime_ns,
+            mtime_ns=status.mtime_ns,
+            sync=False,
+        )
+
+    def _record_made(self, root: RootName, path: Path) -> None:
+        if (root, path) not in self._known:
+            self._known.add((root, path))
+            self._journal.record("made", root=root, path=path_text(path), sync=False)
