@@ -63,17 +63,6 @@ class Facts:
     places: Mapping[str, bytes]
     """The exact host paths, by name: ``source``, ``user-data``, ``skill-store`` …"""
 
-    def unlike(
-        self, *, layout: str, database: str | None, places: Mapping[str, bytes]
-    ) -> list[str]:
-        """What a command asks for that is not what was begun: ``layout``, ``database``, places."""
-        differing = [name for name, place in places.items() if self.places.get(name) != place]
-        if database != self.database:
-            differing.insert(0, "database")
-        if layout != self.layout:
-            differing.insert(0, "layout")
-        return differing
-
 
 @dataclass(slots=True)
 class UnitState:
