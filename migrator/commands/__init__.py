@@ -1,0 +1,1 @@
+"""The verbs of the `migrator` command, one module each."""

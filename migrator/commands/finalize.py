@@ -1,0 +1,33 @@
+"""`migrator finalize`: the end of the old saves."""
+
+from __future__ import annotations
+
+from migrator.commands.base import YES, Settings, confirm, verb
+from migrator.outcome import Outcome
+
+
+@verb(
+    "finalize",
+    YES,
+    examples=(
+        "migrator finalize --source /srv/saves --storage /srv/gemspace",
+        "migrator finalize --source /srv/saves --storage /srv/gemspace --yes   # asks nothing",
+    ),
+)
+def command(settings: Settings, yes: bool) -> Outcome:
+    """Remove the old saves that were migrated.
+
+    This is the only verb that deletes. First it verifies once more. It removes only what was migrated and has not changed since. Then
+    there is no way back.
+    """
+    request = settings.request()
+    confirm(
+        yes=yes,
+        what="finalize removes from the old saves what was migrated; afterwards there is no "
+        "rollback.",
+    )
+    from migrator import finalizing
+    from migrator.progress import Progress
+
+    with Progress() as progress:
+        return finalizing.finalize(request, progress)
