@@ -8,81 +8,42 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
-from migrator import counting, estimating, families, foreseeing, layouts, owners, placing, settings
+from migrator import (
+    counting,
+    estimating,
+    families,
+    foreseeing,
+    journal,
+    layouts,
+    overlaps,
+    owners,
+    placing,
+    plans,
+    settings,
+)
 from migrator.claims import Claims
-from migrator.counting import Totals
-from migrator.database import Change, Conversation, Database, SkillRow
+from migrator.database import Change, Conversation, Database, SkillRow, connect
 from migrator.errors import Precondition, retryable
-from migrator.estimating import Space
 from migrator.findings import Finding
-from migrator.layouts import yuxi
-from migrator.layouts.base import Layout, Left, Survey
-from migrator.markers import MARKERS
-from migrator.places import ROOTS, is_same, open_folder, root_path
+from migrator.layouts.base import Survey
+from migrator.outcome import Outcome
+from migrator.places import ROOTS, open_folder, open_source, root_path
 from migrator.placing import Draft
+from migrator.plans import Measure, Plan
 from migrator.request import Request
 from migrator.settings import Settings
-from migrator.units import Path, RootName, Unit
+from migrator.state import PUBLISHED, State
+from migrator.units import RootName
 from vfs.beneath import Directory
 from vfs.errors import VfsError
-from vfs.printable import printable
-from vfs.workspace import SHARED
+
+__all__ = ["Measure", "Plan", "measure", "plan", "plan_verb"]
 
 ORDER: Final = ("workspace", "workdir", "skill")
 """Workspaces come first: Workdirs are published in them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """Everything that `run` has to know."""
-
-    layout: str
-    in_place: bool
-    """Whether the new user-data root is the old `threads`."""
-    units: tuple[Unit, ...]
-    """Workspaces, then Workdirs, then skills."""
-    kept: tuple[Path, ...]
-    """Workspaces beneath the user-data root that are in their place already: they get their owners
-    and modes, nothing else."""
-    change: Change | None
-    """What the database gets: of conversations only those that can be migrated. None without a
-    database."""
-    settings: Settings
-    findings: tuple[Finding, ...]
-    left: tuple[Left, ...]
-    """What of the saves stays where it is."""
-    methods: Mapping[RootName, str]
-    """How files are expected to get into each root: ``link``, ``reflink``, ``copy``."""
-    waiting: int = 0
-    """Conversations that would have no project afterwards."""
-    to_assign: int = 0
-    """Conversations that have none yet and would get one."""
-
-
-@dataclass(frozen=True, slots=True)
-class Measure:
-    """What counting brought up."""
-
-    totals: Totals
-    spaces: tuple[Space, ...]
-    """The room needed and free, an entry for each file system that is written to."""
-    seconds: float
-    """About how long a run takes."""
-    findings: tuple[Finding, ...]
-    """What could not be counted."""
-
-    @property
-    def need(self) -> int:
-        """Bytes that a run takes on all file systems together."""
-        return sum(space.need for space in self.spaces)
-
-    @property
-    def free(self) -> int:
-        """Bytes that are free on them."""
-        return sum(space.free for space in self.spaces)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +54,39 @@ class _Rows:
     users: set[str]
     skills: list[SkillRow]
     option_keys: set[str]
-    findings: list[Finding] = field(default_factory=list)
+    migrated: bool
+    """Whether the schema is the new one, all of it."""
+
+
+def plan_verb(request: Request, *, with_units: bool = False) -> Outcome:
+    """The answer of `migrator plan`; `with_units` lists every unit in its details.
+
+    Errors as of `plan`; Precondition also for a source or a database that cannot be reached.
+    """
+    with ExitStack() as stack:
+        source = stack.enter_context(open_source(request))
+        database = None
+        if request.database is not None:
+            database = stack.enter_context(connect(request.database))
+        state = _state(request)
+        done = {key for key, unit in state.units.items() if unit.step in PUBLISHED}
+        try:
+            made = plan(request, source, database, done=done)
+        except Precondition:
+            if state.finalized:
+                return plans.nothing_left(state)
+            raise
+        return plans.answer(made, measure(made, request, source), state, with_units=with_units)
+
+
+def _state(request: Request) -> State:
+    """What the journal tells; nothing if there is none, or what it tells of was rolled back."""
+    folder = open_folder(request.state, "the state folder")
+    if folder is None:
+        return State()
+    with folder:
+        state = journal.read(folder)
+    return State() if state.rolled_back else state
 
 
 def plan(
@@ -115,9 +108,9 @@ def plan(
     rows = None if database is None else _read(database)
     with _opened(request, roots) as pinned:
         try:
-            in_place = _in_place(source, pinned)
-            _refuse_overlap(request, layout, in_place)
-            survey = layout.survey(source, _passed_by(request, source, pinned, in_place))
+            in_place = overlaps.is_in_place(source, pinned)
+            overlaps.refuse_overlap(request, layout, in_place)
+            survey = layout.survey(source, overlaps.passed_by(request, source, pinned, in_place))
             draft = _drafted(survey, rows, owned, in_place)
             draft.units.sort(key=lambda unit: ORDER.index(unit.kind))
             draft.findings.extend(foreseeing.conflicts(draft.units, source, pinned, done))
@@ -139,6 +132,7 @@ def plan(
         },
         waiting=0 if rows is None else _without(rows, lambda key: key not in draft.assignments),
         to_assign=0 if rows is None else _without(rows, lambda key: key in draft.assignments),
+        schema_old=rows is not None and not rows.migrated,
     )
 
 
@@ -183,6 +177,7 @@ def _read(database: Database) -> _Rows:
         database.users(),
         list(database.skills()),
         database.option_keys(),
+        schema.state == "migrated",
     )
 
 
@@ -201,64 +196,6 @@ def _opened(
             if root is not None:
                 found[name] = stack.enter_context(root)
         yield found
-
-
-def _in_place(source: Directory, roots: Mapping[RootName, Directory]) -> bool:
-    return _is_at(source, (yuxi.THREADS,), roots.get("user-data"))
-
-
-def _is_at(source: Directory, path: Path, root: Directory | None) -> bool:
-    """Whether a root is this very directory of the saves."""
-    if root is None:
-        return False
-    try:
-        with source.directory(path) as directory:
-            return is_same(directory, root)
-    except VfsError:
-        return False
-
-
-def _refuse_overlap(request: Request, layout: Layout, in_place: bool) -> None:
-    """Raises Precondition for a root that is a part of what is taken over."""
-    if in_place and layout is not yuxi.LAYOUT:
-        raise Precondition(
-            f"the user-data root is the folder of threads, which the layout {layout.name} "
-            "cannot have",
-            fix="name another folder with --user-data",
-        )
-    for name in ROOTS:
-        path = _beneath(request.source, root_path(request, name))
-        inside = path is not None and len(path) > 1 and path[0] in (b"threads", b"users", b"skills")
-        if inside or (path == () and name != "skill-projections"):
-            raise Precondition(
-                f"the root {name} {printable(root_path(request, name))} is in what is taken over",
-                fix=f"name another folder with --{name}",
-            )
-
-
-def _beneath(top: bytes, place: bytes) -> Path | None:
-    """The path of a place beneath `top`, by their text; None if it is elsewhere."""
-    parts = [
-        tuple(name for name in path.split(b"/") if name not in (b"", b".")) for path in (top, place)
-    ]
-    above, below = parts
-    return below[len(above) :] if below[: len(above)] == above else None
-
-
-def _passed_by(
-    request: Request, source: Directory, roots: Mapping[RootName, Directory], in_place: bool
-) -> frozenset[Path]:
-    """Entries of the saves that are no part of them: the new tree, and the migration's own."""
-    passed = {_beneath(request.source, request.state)}
-    passed.update(_beneath(request.source, root_path(request, name)) for name in ROOTS)
-    if in_place:
-        passed.discard((yuxi.THREADS,))
-        passed.update((yuxi.THREADS, marker.name) for marker in MARKERS)
-    if _is_at(source, (yuxi.SKILLS,), roots.get("skill-store")):
-        passed.discard((yuxi.SKILLS,))
-        passed.add((yuxi.SKILLS, SHARED))
-        passed.update((yuxi.SKILLS, marker.name) for marker in MARKERS)
-    return frozenset(path for path in passed if path)
 
 
 def _drafted(survey: Survey, rows: _Rows | None, owned: owners.Owners, in_place: bool) -> Draft:

@@ -1,0 +1,76 @@
+"""Where the new tree, or the migration's own folder, lies within the old saves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from migrator.errors import Precondition
+from migrator.layouts import yuxi
+from migrator.layouts.base import Layout
+from migrator.markers import MARKERS
+from migrator.places import ROOTS, is_same, root_path
+from migrator.request import Request
+from migrator.units import Path, RootName
+from vfs.beneath import Directory
+from vfs.errors import VfsError
+from vfs.printable import printable
+from vfs.workspace import SHARED
+
+
+def is_in_place(source: Directory, roots: Mapping[RootName, Directory]) -> bool:
+    """Whether the new user-data root is the old `threads`."""
+    return _is_at(source, (yuxi.THREADS,), roots.get("user-data"))
+
+
+def _is_at(source: Directory, path: Path, root: Directory | None) -> bool:
+    """Whether a root is this very directory of the saves."""
+    if root is None:
+        return False
+    try:
+        with source.directory(path) as directory:
+            return is_same(directory, root)
+    except VfsError:
+        return False
+
+
+def refuse_overlap(request: Request, layout: Layout, in_place: bool) -> None:
+    """Raises Precondition for a root that is a part of what is taken over."""
+    if in_place and layout is not yuxi.LAYOUT:
+        raise Precondition(
+            f"the user-data root is the folder of threads, which the layout {layout.name} "
+            "cannot have",
+            fix="name another folder with --user-data",
+        )
+    for name in ROOTS:
+        path = _beneath(request.source, root_path(request, name))
+        inside = path is not None and len(path) > 1 and path[0] in (b"threads", b"users", b"skills")
+        if inside or (path == () and name != "skill-projections"):
+            raise Precondition(
+                f"the root {name} {printable(root_path(request, name))} is in what is taken over",
+                fix=f"name another folder with --{name}",
+            )
+
+
+def _beneath(top: bytes, place: bytes) -> Path | None:
+    """The path of a place beneath `top`, by their text; None if it is elsewhere."""
+    parts = [
+        tuple(name for name in path.split(b"/") if name not in (b"", b".")) for path in (top, place)
+    ]
+    above, below = parts
+    return below[len(above) :] if below[: len(above)] == above else None
+
+
+def passed_by(
+    request: Request, source: Directory, roots: Mapping[RootName, Directory], in_place: bool
+) -> frozenset[Path]:
+    """Entries of the saves that are no part of them: the new tree, and the migration's own."""
+    passed = {_beneath(request.source, request.state)}
+    passed.update(_beneath(request.source, root_path(request, name)) for name in ROOTS)
+    if in_place:
+        passed.discard((yuxi.THREADS,))
+        passed.update((yuxi.THREADS, marker.name) for marker in MARKERS)
+    if _is_at(source, (yuxi.SKILLS,), roots.get("skill-store")):
+        passed.discard((yuxi.SKILLS,))
+        passed.add((yuxi.SKILLS, SHARED))
+        passed.update((yuxi.SKILLS, marker.name) for marker in MARKERS)
+    return frozenset(path for path in passed if path)
