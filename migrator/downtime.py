@@ -17,7 +17,7 @@ from typing import Final, Protocol
 from migrator import containers, procfs
 from migrator.containers import where
 from migrator.findings import Finding, Severity
-from migrator.procfs import Mounted, Use
+from migrator.procfs import Mounted, Survey, Use
 from vfs.beneath import Directory
 from vfs.errors import VfsError
 from vfs.printable import printable
@@ -32,6 +32,9 @@ TOKEN_BYTES: Final = 4096
 
 SHOWN_MAX: Final = 20
 """Findings of one kind that are told one by one; of the others only the number is."""
+
+_PIDS_MAX: Final = 5
+"""Pids that one finding repeats."""
 
 _WORST_FIRST: Final[tuple[Severity, ...]] = ("blocker", "conflict", "warning", "note")
 
@@ -75,7 +78,7 @@ def look(
         found += [_mount(one) for one in survey.elsewhere if one.home not in told.blocking]
         found += [_own_mount(one) for one in survey.here]
         if survey.unreadable:
-            found.append(_unreadable(survey.unreadable))
+            found.append(_unreadable(survey))
         if survey.partial:
             found.append(_unseen("only the processes of this container or PID namespace are seen"))
     return _bounded(found)
@@ -190,12 +193,18 @@ def _own_mount(one: Mounted) -> Finding:
     )
 
 
-def _unreadable(count: int) -> Finding:
+def _unreadable(survey: Survey) -> Finding:
+    count = len(survey.unreadable)
+    first = ", ".join(map(str, survey.unreadable[:_PIDS_MAX]))
+    more = ", …" if count > _PIDS_MAX else ""
+    message = f"{count} processes cannot be looked into (pid {first}{more})"
+    if survey.entitled:
+        return Finding("processes_unreadable", "note", "processes", message)
     return Finding(
         code="processes_unreadable",
         severity="warning",
         subject="processes",
-        message=f"{count} processes could not be looked into",
+        message=message,
         fix="run as root, with CAP_SYS_PTRACE; or see to it that none of them uses the storage",
     )
 

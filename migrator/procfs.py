@@ -40,6 +40,7 @@ _WORST_FIRST: Final[tuple[How, ...]] = (
 INITIAL_PID_NAMESPACE: Final = 0xEFFFFFFC
 """Inode of the machine's own PID namespace (PROC_PID_INIT_INO, include/linux/proc_ns.h)."""
 
+_CAP_SYS_PTRACE: Final = 19  # include/uapi/linux/capability.h
 _CONTAINER = re.compile(rb"([0-9a-f]{64})")
 _UNIT = re.compile(rb"([^/\n]+\.service)")
 
@@ -94,8 +95,11 @@ class Survey:
     """One for each other mount namespace that has a part of the trees mounted on purpose."""
     here: tuple[Mounted, ...]
     """Mounts of a part of the trees in the namespace of this process."""
-    unreadable: int
-    """How many processes could not be looked into, for want of rights."""
+    unreadable: tuple[int, ...]
+    """The processes that could not be looked into."""
+    entitled: bool
+    """Whether this process may look into any, as root does (CAP_SYS_PTRACE). One that holds a
+    capability that this process lacks cannot be looked into even so."""
     partial: bool
     """Whether this process is in a PID namespace of its own, so that the machine's other processes
     are out of sight."""
@@ -156,7 +160,8 @@ class _Look:
                 for window in self.own.parts()
                 if window.mount.id != window.tree.mount
             ),
-            unreadable=sum(not _has_ended(f"{self.proc}/{pid}") for pid in unreadable),
+            unreadable=tuple(pid for pid in unreadable if not _has_ended(f"{self.proc}/{pid}")),
+            entitled=_is_entitled(f"{self.proc}/self"),
             partial=os.stat(f"{self.proc}/self/ns/pid").st_ino != INITIAL_PID_NAMESPACE,
         )
 
@@ -332,6 +337,13 @@ def _has_ended(top: str) -> bool:
         return _stat(top)[0] in (b"Z", b"X")
     except OSError:
         return True
+
+
+def _is_entitled(top: str) -> bool:
+    for line in _read(f"{top}/status").splitlines():
+        if line.startswith(b"CapEff:"):
+            return bool(int(line.split()[1], 16) >> _CAP_SYS_PTRACE & 1)
+    return False
 
 
 def _stat(top: str) -> list[bytes]:
