@@ -94,7 +94,13 @@ def _thread(look: Look, path: Path, uid: str | None) -> tuple[Thread, bool]:
             more = _parts(look, here)
             readable = more is not None
             parts = more or []
-    thread = Thread(os.fsdecode(path[-1]), path, tuple(parts), uid, readable and found is not None)
+    thread = Thread(
+        os.fsdecode(path[-1]),
+        path,
+        tuple(parts),
+        uid,
+        readable=readable and found is not None,
+    )
     return thread, copies
 
 
