@@ -1,0 +1,230 @@
+"""The border to SQLAlchemy: connections, transactions, and errors in our own terms.
+
+Only this module and `reflection` import SQLAlchemy, so all the others may be imported without it.
+
+Every transaction has a connection of its own that is closed with it: nothing stays open in between,
+and a forked child never inherits one. A transaction that reads cannot write.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, Final, Literal
+from urllib.parse import quote
+
+import sqlalchemy
+from sqlalchemy import Connection, event, text
+from sqlalchemy.engine import URL
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.pool import NullPool
+
+from migrator.database.failures import failure, without
+from migrator.database.reflection import referrers, reflect
+from migrator.database.shape import Reference, Table
+from migrator.errors import Mismatch
+
+Dialect = Literal["postgresql", "sqlite"]
+
+CONNECT_TIMEOUT: Final = 10
+"""Seconds that a server may take to answer, unless the URL says otherwise."""
+
+LOCK_TIMEOUT: Final = 10
+"""Seconds that a cut-over waits for a lock: in downtime nobody should hold one."""
+
+
+class Session:
+    """One transaction."""
+
+    __slots__ = ("_connection", "dialect", "schema")
+
+    def __init__(self, connection: Connection, dialect: Dialect, schema: str | None) -> None:
+        self._connection = connection
+        self.dialect: Dialect = dialect
+        self.schema = schema
+        """PostgreSQL: the schema that has the conversations, first on the search path now."""
+
+    def rows(self, sql: str, **values: Any) -> Sequence[Any]:
+        """All rows of the answer, as named tuples; `values` stand at ``:name``."""
+        return self._connection.execute(text(sql), values).all()
+
+    def value(self, sql: str, **values: Any) -> Any:
+        """The first column of the first row; None if there is none."""
+        return self._connection.execute(text(sql), values).scalar()
+
+    def run(self, sql: str, **values: Any) -> int:
+        """Runs one statement; the number of rows it changed."""
+        return self._connection.execute(text(sql), values).rowcount
+
+    def run_many(self, sql: str, values: Sequence[Mapping[str, Any]]) -> None:
+        """Runs one statement for each of `values`."""
+        if values:
+            self._connection.execute(text(sql), values)
+
+    def raw(self, sql: str) -> None:
+        """Runs one statement as it is: colons in it stand for nothing."""
+        self._connection.exec_driver_sql(sql)
+
+    def table(self, name: str) -> Table | None:
+        """The table as it is now; None if there is none."""
+        return reflect(self._connection, self.schema, name)
+
+    def referrers(self, name: str) -> list[tuple[str, Reference]]:
+        """The foreign keys of other tables to this one, with the tables that have them."""
+        return referrers(self._connection, self.schema, name)
+
+
+class Engine:
+    """Opens transactions on one database."""
+
+    def __init__(self, url: URL, dialect: Dialect) -> None:
+        """`url` has passed `migrator.database.connection`'s checks; nothing is opened here."""
+        self.dialect: Dialect = dialect
+        self.secret = None if url.password is None else str(url.password)
+        # Names our own sessions to us, also one that is closed but not gone yet.
+        self.application = f"gemspace migrator {secrets.token_hex(4)}"
+        if dialect == "sqlite":
+            assert url.database is not None
+            self.file: bytes | None = os.path.abspath(os.fsencode(url.database))
+            self._reader = _sqlite(self.file, writing=False)
+            self._writer = _sqlite(self.file, writing=True)
+        else:
+            self.file = None
+            query = {"connect_timeout": str(CONNECT_TIMEOUT), **url.query}
+            self._reader = self._writer = sqlalchemy.create_engine(
+                url.set(drivername="postgresql+psycopg", query=query),
+                poolclass=NullPool,
+                hide_parameters=True,
+                connect_args={"application_name": self.application},
+            )
+
+    @contextmanager
+    def reading(self) -> Iterator[Session]:
+        """A transaction that only reads. MigratorError for whatever the database answers amiss."""
+        with _translated(self.secret), self._reader.connect() as connection:
+            if self.dialect == "postgresql":
+                connection.execute(text("SET TRANSACTION READ ONLY"))
+            yield self._session(connection)
+
+    @contextmanager
+    def writing(self) -> Iterator[Session]:
+        """A transaction that is committed, durably, when the block ends without an error."""
+        with _translated(self.secret), self._writer.begin() as connection:
+            if self.dialect == "postgresql":
+                connection.execute(text("SET TRANSACTION READ WRITE"))
+                for name, value in _POSTGRES_WRITING.items():
+                    connection.execute(text(f"SET LOCAL {name} = '{value}'"))
+            yield self._session(connection)
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """SQLite only: a lock that nobody shares, held for the block and tried for just once.
+
+        Nothing is written. Raises what `writing` raises when somebody else has any lock.
+        """
+        assert self.file is not None
+        with _translated(self.secret):
+            connection = _open_sqlite(self.file, writing=True, timeout=0)
+            try:
+                connection.execute("BEGIN EXCLUSIVE")
+                yield
+                connection.execute("ROLLBACK")
+            finally:
+                connection.close()
+
+    def _session(self, connection: Connection) -> Session:
+        if self.dialect == "sqlite":
+            return Session(connection, self.dialect, None)
+        schema = connection.execute(text(_SCHEMA)).scalar() or "public"
+        connection.execute(text(_SEARCH_PATH), {"schema": schema})
+        return Session(connection, self.dialect, schema)
+
+
+@contextmanager
+def _translated(secret: str | None) -> Iterator[None]:
+    """Raises the migrator's error for a database's; the password `secret` is shown in none."""
+    try:
+        yield
+    except DBAPIError as exc:
+        raise failure(exc.orig, secret) from None
+    except sqlite3.Error as exc:
+        raise failure(exc, secret) from None
+    except SQLAlchemyError as exc:
+        said = without(str(exc).partition("\n")[0], secret)
+        raise Mismatch(f"the database cannot be used: {said}") from None
+
+
+_POSTGRES_WRITING: Final = {
+    "lock_timeout": f"{LOCK_TIMEOUT}s",
+    "statement_timeout": "0",
+    # Between the last statement and the commit the journal is made durable.
+    "idle_in_transaction_session_timeout": "0",
+    "synchronous_commit": "on",
+}
+
+_SCHEMA: Final = """
+    SELECT coalesce(
+        (SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+         WHERE c.oid = to_regclass('conversations')),
+        current_schema())
+"""
+
+# What was on the path stays: types of extensions have their operators there.
+_SEARCH_PATH: Final = """
+    SELECT set_config(
+        'search_path',
+        concat_ws(', ', quote_ident(:schema), nullif(current_setting('search_path'), '')),
+        true)
+"""
+
+
+def _sqlite(file: bytes, *, writing: bool) -> sqlalchemy.Engine:
+    engine = sqlalchemy.create_engine(
+        "sqlite://",
+        creator=partial(_open_sqlite, file, writing=writing, timeout=LOCK_TIMEOUT),
+        poolclass=NullPool,
+        hide_parameters=True,
+    )
+    begin = "BEGIN IMMEDIATE" if writing else "BEGIN"
+
+    def begun(connection: Connection) -> None:
+        connection.exec_driver_sql(begin)
+
+    event.listen(engine, "begin", begun)
+    return engine
+
+
+def _open_sqlite(file: bytes, *, writing: bool, timeout: float) -> sqlite3.Connection:
+    """A connection without transactions of the driver's own; the file is never made."""
+    if writing:
+        return _connect_sqlite(file, "rw", timeout)
+    try:
+        connection = _connect_sqlite(file, "ro", timeout)
+        connection.execute("SELECT count(*) FROM sqlite_master")
+    except sqlite3.OperationalError as exc:
+        # What a killed writer left has to be rolled back first, as every reader does, and that
+        # needs a connection that may write.
+        if exc.sqlite_errorcode not in (sqlite3.SQLITE_READONLY_ROLLBACK, sqlite3.SQLITE_CANTOPEN):
+            raise
+        connection = _connect_sqlite(file, "rw", timeout)
+    connection.execute("PRAGMA query_only = ON")
+    return connection
+
+
+def _connect_sqlite(file: bytes, mode: str, timeout: float) -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        f"file:{quote(file)}?mode={mode}", uri=True, timeout=timeout, isolation_level=None
+    )
+    # Text that is not UTF-8 comes back with every byte.
+    connection.text_factory = lambda raw: raw.decode("utf-8", "surrogateescape")
+    # A table that is rebuilt is dropped meanwhile, and no other table's references to it follow it
+    # anywhere. Both can be set only outside of a transaction.
+    connection.execute("PRAGMA foreign_keys = OFF")
+    connection.execute("PRAGMA legacy_alter_table = ON")
+    # EXTRA also makes the removal of the rollback journal durable, which is the commit.
+    connection.execute("PRAGMA synchronous = EXTRA")
+    return connection
