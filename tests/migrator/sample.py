@@ -162,7 +162,7 @@ def saves_thread(where: str) -> str:
 def _left_alone(saves: Saves) -> None:
     saves.file("threads/without a row/user-data/uploads/orphan.md")
     saves.file("skills/stray.txt")
-    saves.file("skills/no-row/SKILL.md")
+    saves.skill("no-row", row=False)
     saves.file("skill_import_drafts/draft/SKILL.md")
     for name in ("uploads", "agents", "knowledge_base_data", "logs"):
         saves.file(f"{name}/not ours")

@@ -96,6 +96,8 @@ class Saves:
     """Directory of the saves → directory beneath `user_data` that it becomes (a part of)."""
     empty: list[bytes] = field(default_factory=list)
     """Directories beneath `user_data` that are there whatever the saves hold."""
+    slugs: list[str] = field(default_factory=list)
+    """The skills that have files."""
     rows: Rows = field(default_factory=Rows)
     owners: dict[str, str] = field(default_factory=dict)
     """Thread → uid, for the owners file."""
@@ -104,13 +106,19 @@ class Saves:
     skill_tree: Tree = field(default_factory=dict)
     """The same of the skill store."""
 
+    existing_source: bool = False
+    """Somebody else has made the saves, in the folder of the same name."""
+
     def __post_init__(self) -> None:
+        self.new = self.folder / "new"
         self._random = random.Random(31)
         self._files = 0
         self._stack = ExitStack()
         self._database: Connection | None = None
         self._conversations: dict[str, _Conversation] = {}
         self._calls = 0
+        if self.existing_source:
+            return
         self.source.mkdir(parents=True)
         if self.url is not None:
             self._database = self._stack.enter_context(rows.connection(self.url))
@@ -124,17 +132,17 @@ class Saves:
     @property
     def user_data(self) -> Path:
         """The root of the new tree."""
-        return self.source / "threads" if self.in_place else self.folder / "new" / "user-data"
+        return self.source / "threads" if self.in_place else self.new / "user-data"
 
     @property
     def skill_store(self) -> Path:
         """The root of the skills."""
-        return self.folder / "new" / "skill-store"
+        return self.new / "skill-store"
 
     @property
     def projections(self) -> Path:
         """The root of the users' projections."""
-        return self.folder / "new" / "skill-projections"
+        return self.new / "skill-projections"
 
     @property
     def state(self) -> Path:
@@ -342,11 +350,18 @@ class Saves:
             rewritten = project is not None and name == "present_artifacts"
             self.rows.inputs[self._calls] = _rewritten_input(given, workdir) if rewritten else given
 
-    def skill(self, slug: str, source_type: str = "upload", *, files: bool = True) -> None:
-        """A skill with its row and files."""
+    def skill(
+        self, slug: str, source_type: str = "upload", *, files: bool = True, row: bool = True
+    ) -> None:
+        """A skill with its row and files, or without one of them."""
         if files:
-            self.file(f"skills/{slug}/SKILL.md", f"---\nname: {slug}\n---\n".encode())
+            self.file(
+                f"skills/{slug}/SKILL.md", f"---\nname: {slug}\ndescription: d\n---\n".encode()
+            )
             self.file(f"skills/{slug}/scripts/run.py", b"print()\n", mode=0o777)
+            self.slugs.append(slug)
+        if not row:
+            return
         self.rows.skills[slug] = f"shared/{slug}" if files else f"skills/{slug}"
         if self._database is not None:
             rows.insert(
@@ -377,18 +392,18 @@ class Saves:
             if before[path].kind == "directory":
                 seconds = MTIME + 10_000 + number
                 os.utime(place, ns=(seconds * 10**9 + 987654321,) * 2)
+        self.work_out()
+        return self
+
+    def work_out(self) -> None:
+        """Works out the answer from what the saves hold now."""
         before = snapshot(self.source)
         self.tree = answer(before, self.parts, self.empty)
         self.skill_tree = answer(
             before,
-            [
-                (f"skills/{slug}".encode(), f"shared/{slug}".encode())
-                for slug, place in self.rows.skills.items()
-                if place.startswith("shared/")
-            ],
+            [(f"skills/{slug}".encode(), f"shared/{slug}".encode()) for slug in self.slugs],
             [],
         )
-        return self
 
 
 def _rewritten_metadata(metadata: Any, workdir: str) -> Any:

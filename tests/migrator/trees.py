@@ -142,6 +142,12 @@ def _digest(fd: int) -> str:
     return digest.hexdigest()
 
 
+def digest(path: Path) -> str:
+    """SHA-256 of a file's bytes, in hex."""
+    with open(path, "rb") as file:
+        return _digest(file.fileno())
+
+
 def _xattrs(fd: int | bytes) -> tuple[tuple[str, bytes], ...]:
     names = sorted(name for name in os.listxattr(fd) if name.startswith("user."))
     return tuple((name, os.getxattr(fd, name)) for name in names)
