@@ -32,7 +32,7 @@ _SEVERITIES = ("blocker", "conflict", "warning", "note")
 """What matters most comes first."""
 _STYLES = {"blocker": "bold red", "conflict": "bold red", "warning": "yellow", "note": "dim"}
 
-_BYTES = ("bytes", "need", "free")
+_BYTES = ("bytes", "allocated", "need", "free")
 _UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB")
 
 
@@ -99,15 +99,17 @@ def _list(items: Sequence[Any]) -> list[RenderableType]:
         return _cut_grid([(_value("", item),) for item in items])
     names = list(dict.fromkeys(name for item in items for name in item))
     heading = tuple(_words(name).upper() for name in names)
-    rows = [tuple(_value(name, item.get(name)) for name in names) for item in items]
-    return _cut_grid(rows, heading=heading)
+    rows = [tuple(_value(name, item.get(name)) for name in names) for item in items[:ROWS]]
+    right = [index for index, name in enumerate(names) if _is_numeric(items, name)]
+    return [_grid([heading, *rows], right=right), *_more(len(items) - ROWS)]
 
 
-def _cut_grid(
-    rows: Sequence[tuple[str, ...]], *, heading: tuple[str, ...] | None = None
-) -> list[RenderableType]:
-    shown = [*([] if heading is None else [heading]), *rows[:ROWS]]
-    return [_grid(shown), *_more(len(rows) - ROWS)]
+def _is_numeric(items: Sequence[Mapping[str, Any]], name: str) -> bool:
+    return all(type(item.get(name)) in (int, float, type(None)) for item in items)
+
+
+def _cut_grid(rows: Sequence[tuple[str, ...]]) -> list[RenderableType]:
+    return [_grid(rows[:ROWS]), *_more(len(rows) - ROWS)]
 
 
 def _more(hidden: int) -> list[RenderableType]:
@@ -143,7 +145,7 @@ def _said(finding: Finding, fixes: set[str | None]) -> str:
     return f"{finding.message}; {finding.fix}"
 
 
-def _grid(rows: Sequence[tuple[str, ...]], *, right: tuple[int, ...] = ()) -> RenderableType:
+def _grid(rows: Sequence[tuple[str, ...]], *, right: Sequence[int] = ()) -> RenderableType:
     """Columns without lines around them, a little to the right."""
     from rich.padding import Padding
     from rich.table import Table
@@ -200,7 +202,9 @@ def size(count: int | float) -> str:
 
 
 def duration(seconds: int | float) -> str:
-    """A time span in its two largest units: ``4 s``, ``3 min 20 s``, ``2 h 5 min``."""
+    """A time span in its two largest units: ``< 1 s``, ``4 s``, ``3 min 20 s``, ``2 h 5 min``."""
+    if 0 < seconds < 1:
+        return "< 1 s"
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"

@@ -187,8 +187,8 @@ PLANNING: tuple[_Decorator, ...] = (
         "--transfer",
         metavar="METHOD",
         type=click.Choice(TRANSFERS),
-        help="How files get into the new tree: link, reflink, copy, or auto, the first of them that "
-        "works. [auto]",
+        help="How files get into the new tree: link, reflink, copy, or auto, the first that works. "
+        "[auto]",
     ),
 )
 """The options of the verbs that plan."""

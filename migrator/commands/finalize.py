@@ -17,8 +17,8 @@ from migrator.outcome import Outcome
 def command(settings: Settings, yes: bool) -> Outcome:
     """Remove the old saves that were migrated.
 
-    This is the only verb that deletes. First it verifies once more. It removes only what was migrated and has not changed since. Then
-    there is no way back.
+    This is the only verb that deletes. First it verifies once more. It removes only what was
+    migrated and has not changed since. Then there is no way back.
     """
     request = settings.request()
     confirm(

@@ -25,4 +25,4 @@ def command(settings: Settings) -> Outcome:
     request = settings.request()
     from migrator import planning
 
-    return planning.plan_verb(request)
+    return planning.plan_verb(request, with_units=settings.json)

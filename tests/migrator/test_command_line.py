@@ -55,7 +55,7 @@ class Work:
     def of(self, verb: str) -> Answer:
         """The function of a verb."""
 
-        def function(request: Request, *_progress: object) -> Outcome:
+        def function(request: Request, *_more: object, **_options: object) -> Outcome:
             self.asked.append((verb, request))
             return self.answer()
 
@@ -505,7 +505,7 @@ import os, signal, sys
 import migrator
 from types import SimpleNamespace
 from migrator.cli import main
-def kill(request): signal.raise_signal(signal.SIGTERM)
+def kill(request, **options): signal.raise_signal(signal.SIGTERM)
 migrator.planning = SimpleNamespace(plan_verb=kill)
 sys.argv = ["migrator", "plan", *{PLACES!r}, "--json"]
 sys.exit(main())

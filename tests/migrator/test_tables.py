@@ -68,8 +68,8 @@ units
   conflict   1
 
 left
-  PATH    WHY       BYTES
-  config  not ours  -
+  PATH    WHY         BYTES
+  config  not ours        -
   logs    -         2.0 KiB
 
 passed over
@@ -220,6 +220,7 @@ def test_sizes_are_told_in_the_largest_whole_unit(given: int, text: str) -> None
     ("given", "text"),
     [
         (0, "0 s"),
+        (0.2, "< 1 s"),
         (59.4, "59 s"),
         (59.6, "1 min 0 s"),
         (200, "3 min 20 s"),
