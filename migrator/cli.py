@@ -129,8 +129,8 @@ def _ended(exc: Exception) -> dict[str, object]:
     if isinstance(exc, OSError | VfsError):
         return _without_password(retryable(exc, "finish").to_json())
     if isinstance(exc, ModuleNotFoundError) and exc.name in _EXTRAS:
-        extra = f"pip install 'gemspace[{_EXTRAS[exc.name]}]'"
-        return Precondition(f"the package {exc.name} is not installed", fix=extra).to_json()
+        extra = f"run: pip install 'gemspace[{_EXTRAS[exc.name]}]'"
+        return Precondition(f"the Python package {exc.name} is not installed", fix=extra).to_json()
     return _document(*terminal.internal(exc), terminal.INTERNAL)
 
 

@@ -10,14 +10,19 @@ import functools
 import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from migrator.errors import Precondition
 from migrator.outcome import Outcome
 from migrator.request import Request, Transfer
+from vfs.printable import printable
 from vfs.verbs import HostPath, Verb
+
+if TYPE_CHECKING:
+    from migrator.state import Facts
 
 LAYOUTS = ("yuxi", "thread-local", "deerflow")
 """The names of `migrator.layouts`, told here since that need not be loaded for a help text."""
@@ -55,13 +60,12 @@ class Settings:
             raise click.UsageError("No old saves are named: give --source DIR.")
         if self.owners is not None and self.owner is not None:
             raise click.UsageError("--owners and --owner exclude each other.")
-        user_data = self._root(self.user_data, "user-data")
         return Request(
             source=absolute(self.source),
-            user_data=user_data,
+            user_data=self._root(self.user_data, "user-data"),
             skill_store=self._root(self.skill_store, "skill-store"),
             skill_projections=self._root(self.skill_projections, "skill-projections"),
-            state=_parent(user_data) + b"/" + STATE if self.state is None else absolute(self.state),
+            state=self.state_folder(),
             database=self.database,
             layout=self.layout,
             owners=None if self.owners is None else absolute(self.owners),
@@ -69,6 +73,43 @@ class Settings:
             jobs=len(os.sched_getaffinity(0)) if self.jobs is None else self.jobs,
             transfer=self.transfer,
         )
+
+    def begun(self) -> Request:
+        """The same for a migration that was begun: its journal tells the folders not named here.
+
+        Precondition if there is none. A usage error where it has a database and none is named: the
+        journal knows no password.
+        """
+        state = self.state_folder()
+        facts = _facts(state)
+        if facts is None:
+            raise Precondition(
+                f"there is no migration in {printable(state)}",
+                fix="name its state folder with --state, or begin with: migrator plan",
+            )
+        if self.database is None and facts.database is not None:
+            raise click.UsageError(
+                f"The migration is also that of {facts.database}: give --database URL, or set "
+                "GEMSPACE_DATABASE."
+            )
+        places = facts.places
+        known = replace(self, source=_either(self.source, places["source"]), state=state)
+        if self.storage is None:
+            known.user_data = _either(self.user_data, places["user-data"])
+            known.skill_store = _either(self.skill_store, places["skill-store"])
+            known.skill_projections = _either(self.skill_projections, places["skill-projections"])
+        return known.request()
+
+    def state_folder(self) -> bytes:
+        """The folder of the journal; a usage error if nothing tells where it is."""
+        if self.state is not None:
+            return absolute(self.state)
+        if self.user_data is None and self.storage is None:
+            raise click.UsageError(
+                "Nothing tells where the journal is: give --state DIR, --storage DIR (or set "
+                "GEMSPACE_STORAGE), or --user-data DIR."
+            )
+        return _parent(self._root(self.user_data, "user-data")) + b"/" + STATE
 
     def _root(self, apart: bytes | None, name: str) -> bytes:
         if apart is not None:
@@ -91,6 +132,22 @@ def absolute(path: bytes) -> bytes:
         raise click.UsageError("An empty path names no folder.")
     whole = os.path.join(os.getcwdb(), path)
     return b"/" + b"/".join(part for part in whole.split(b"/") if part not in (b"", b"."))
+
+
+def _either(named: bytes | None, known: bytes) -> bytes:
+    return known if named is None else named
+
+
+def _facts(state: bytes) -> Facts | None:
+    """What the journal in a state folder begins with; None if there is none."""
+    from migrator import journal
+    from migrator.places import open_folder
+
+    folder = open_folder(state, "the state folder")
+    if folder is None:
+        return None
+    with folder:
+        return journal.read(folder).facts
 
 
 def _parent(path: bytes) -> bytes:

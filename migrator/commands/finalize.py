@@ -10,8 +10,8 @@ from migrator.outcome import Outcome
     "finalize",
     YES,
     examples=(
-        "migrator finalize --source /srv/saves --storage /srv/gemspace",
-        "migrator finalize --source /srv/saves --storage /srv/gemspace --yes   # asks nothing",
+        "migrator finalize --storage /srv/gemspace",
+        "migrator finalize --storage /srv/gemspace --yes   # asks nothing",
     ),
 )
 def command(settings: Settings, yes: bool) -> Outcome:
@@ -20,7 +20,7 @@ def command(settings: Settings, yes: bool) -> Outcome:
     This is the only verb that deletes. First it verifies once more. It removes only what was
     migrated and has not changed since. Then there is no way back.
     """
-    request = settings.request()
+    request = settings.begun()
     confirm(
         yes=yes,
         what="finalize removes from the old saves what was migrated; afterwards there is no "

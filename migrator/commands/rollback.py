@@ -10,8 +10,8 @@ from migrator.outcome import Outcome
     "rollback",
     YES,
     examples=(
-        "migrator rollback --source /srv/saves --storage /srv/gemspace",
-        "migrator rollback --source /srv/saves --storage /srv/gemspace --yes   # asks nothing",
+        "migrator rollback --storage /srv/gemspace",
+        "migrator rollback --storage /srv/gemspace --yes   # asks nothing",
     ),
 )
 def command(settings: Settings, yes: bool) -> Outcome:
@@ -20,7 +20,7 @@ def command(settings: Settings, yes: bool) -> Outcome:
     Database rows, owners and modes become what they were, and what was put in place is removed
     where it is still what was put there; what users have made since stays, and is told.
     """
-    request = settings.request()
+    request = settings.begun()
     confirm(
         yes=yes,
         what="rollback gives the database, the owners and the modes back as they were, and removes "

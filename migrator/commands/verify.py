@@ -8,14 +8,14 @@ from migrator.outcome import Outcome
 
 @verb(
     "verify",
-    examples=("migrator verify --source /srv/saves --storage /srv/gemspace",),
+    examples=("migrator verify --storage /srv/gemspace",),
 )
 def command(settings: Settings) -> Outcome:
     """Compare what is there with the journal, and change nothing.
 
     Files and database rows are read again. Exit status 4 when something differs, with what it is.
     """
-    request = settings.request()
+    request = settings.begun()
     from migrator import verifying
     from migrator.progress import Progress
 

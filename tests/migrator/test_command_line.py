@@ -23,8 +23,10 @@ from migrator import errors
 from migrator.cli import SECTIONS, cli, run
 from migrator.commands import base
 from migrator.findings import Finding
+from migrator.journal import Journal
 from migrator.outcome import Outcome
 from migrator.request import Request
+from vfs.beneath import Directory
 from vfs.errors import NoSpace
 from vfs.verbs import Verb
 
@@ -38,7 +40,7 @@ FUNCTIONS = {
     "rollback": ("rolling_back", "rollback"),
     "finalize": ("finalizing", "finalize"),
 }
-PLACES = ("--source", "/saves", "--storage", "/new")
+PLACES = ("--source", "saves", "--storage", "new")
 PROGRAM = os.path.join(os.path.dirname(sys.executable), "migrator")
 SECONDS = 60
 
@@ -79,10 +81,30 @@ class NoProgress:
     def __exit__(self, *_exc: object) -> None: ...
 
 
+def begin(storage: Path, source: Path, database: str | None = None) -> None:
+    """Writes the journal of a migration that was begun."""
+    state = storage / ".gemspace-migration"
+    state.mkdir(parents=True)
+    names = ("user-data", "skill-store", "skill-projections")
+    with Directory.open(state) as directory, Journal.open(directory) as journal:
+        journal.begin(
+            run="r1",
+            time=0.0,
+            layout="yuxi",
+            method="link",
+            database=database,
+            places={
+                "source": os.fsencode(source),
+                **{name: os.fsencode(storage / name) for name in names},
+            },
+        )
+
+
 @pytest.fixture
-def work(monkeypatch: pytest.MonkeyPatch) -> Work:
-    """The verbs' work, replaced."""
+def work(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Work:
+    """The verbs' work, replaced; a migration was begun in the folder ``new``."""
     work = Work()
+    begin(tmp_path / "new", tmp_path / "saves")
     for verb, (module, function) in FUNCTIONS.items():
         fake = SimpleNamespace(**{function: work.of(verb)})
         monkeypatch.setattr(migrator, module, fake, raising=False)
@@ -91,7 +113,7 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Work:
     monkeypatch.setitem(sys.modules, "migrator.progress", progress)
     for name in ("GEMSPACE_STORAGE", "GEMSPACE_DATABASE", "GEMSPACE_DEBUG"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.chdir("/")
+    monkeypatch.chdir(tmp_path)
     return work
 
 
@@ -122,7 +144,7 @@ def test_the_first_sentence_of_a_verb_fits_into_a_list(verb: str) -> None:
     ("verb", "example"), [(verb, line) for verb in VERBS for line in command_of(verb).examples]
 )
 def test_the_examples_of_the_help_can_be_typed(work: Work, verb: str, example: str) -> None:
-    words = shlex.split(example, comments=True)
+    words = shlex.split(example.replace("/srv/gemspace", "new"), comments=True)
     start = words.index("migrator") + 1
     ends = (words.index(mark) for mark in ("|", "&&") if mark in words)
     arguments = words[start : next(ends, len(words))]
@@ -152,21 +174,26 @@ def test_the_version_is_told(capfd: pytest.CaptureFixture[str]) -> None:
 
 # The options.
 
-REQUEST = Request(
-    source=b"/saves",
-    user_data=b"/new/user-data",
-    skill_store=b"/new/skill-store",
-    skill_projections=b"/new/skill-projections",
-    state=b"/new/.gemspace-migration",
-    jobs=len(os.sched_getaffinity(0)),
-)
+
+@pytest.fixture
+def plain(tmp_path: Path) -> Request:
+    """What `PLACES` ask for."""
+    here = os.fsencode(tmp_path)
+    return Request(
+        source=here + b"/saves",
+        user_data=here + b"/new/user-data",
+        skill_store=here + b"/new/skill-store",
+        skill_projections=here + b"/new/skill-projections",
+        state=here + b"/new/.gemspace-migration",
+        jobs=len(os.sched_getaffinity(0)),
+    )
 
 
-@pytest.mark.parametrize("verb", VERBS)
-def test_a_verb_is_given_what_the_command_line_says(work: Work, verb: str) -> None:
+@pytest.mark.parametrize("verb", [verb for verb in VERBS if verb != "status"])
+def test_a_verb_is_given_what_the_command_line_says(work: Work, plain: Request, verb: str) -> None:
     yes = ("--yes",) if verb in ("rollback", "finalize") else ()
     assert run([verb, *PLACES, *yes]) == 0
-    assert work.asked == [(verb, REQUEST)]
+    assert work.asked == [(verb, plain)]
 
 
 @pytest.mark.parametrize("before", [True, False])
@@ -192,28 +219,28 @@ def test_every_option_may_stand_before_the_verb_and_after_it(work: Work, before:
     )
 
 
-def test_what_stands_after_the_verb_counts(work: Work) -> None:
-    assert (
-        run(["--source", "/a", "--jobs", "1", "plan", "--storage", "/new", "--source", "/b"]) == 0
-    )
-    assert work.request == replace(REQUEST, source=b"/b", jobs=1)
+def test_what_stands_after_the_verb_counts(work: Work, plain: Request) -> None:
+    assert run(["--source", "a", "--jobs", "1", "plan", "--storage", "new", "--source", "/b"]) == 0
+    assert work.request == replace(plain, source=b"/b", jobs=1)
 
 
 def test_the_environment_stands_for_storage_and_database(
-    work: Work, monkeypatch: pytest.MonkeyPatch
+    work: Work, plain: Request, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("GEMSPACE_STORAGE", "/elsewhere")
+    monkeypatch.setenv("GEMSPACE_STORAGE", "new")
     monkeypatch.setenv("GEMSPACE_DATABASE", "sqlite:///env")
-    assert run(["plan", "--source", "/saves", "--storage", "/new"]) == 0
-    assert work.request == replace(REQUEST, database="sqlite:///env")
+    assert run(["plan", "--source", "saves"]) == 0
+    assert work.asked.pop() == ("plan", replace(plain, database="sqlite:///env"))
+    assert run(["plan", "--storage", "/x", "--source", "saves", "--database", "sqlite:///y"]) == 0
+    assert (work.request.user_data, work.request.database) == (b"/x/user-data", "sqlite:///y")
 
 
 def test_an_empty_environment_stands_for_nothing(
-    work: Work, monkeypatch: pytest.MonkeyPatch
+    work: Work, plain: Request, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GEMSPACE_DATABASE", "")
     assert run(["plan", *PLACES]) == 0
-    assert work.request == REQUEST
+    assert work.request == plain
 
 
 @pytest.mark.parametrize(
@@ -224,7 +251,7 @@ def test_an_empty_environment_stands_for_nothing(
         ("/saves/./threads/.", b"/saves/.gemspace-migration"),
         # Where `threads/x` is a link, `threads/x/..` is not `threads`.
         ("/saves/threads/x/..", b"/saves/threads/x/../../.gemspace-migration"),
-        ("threads", b"/.gemspace-migration"),
+        ("/threads", b"/.gemspace-migration"),
     ],
 )
 def test_the_state_is_kept_beside_the_user_data(work: Work, user_data: str, state: bytes) -> None:
@@ -233,9 +260,8 @@ def test_the_state_is_kept_beside_the_user_data(work: Work, user_data: str, stat
 
 
 def test_a_relative_path_is_taken_from_where_the_command_was_started(
-    work: Work, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    work: Work, tmp_path: Path
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     name = os.fsdecode(b"\xff\n-x")
     assert run(["plan", "--source", f"./{name}/", "--storage", ".", "--owners", "o.csv"]) == 0
     here = os.fsencode(tmp_path)
@@ -244,6 +270,62 @@ def test_a_relative_path_is_taken_from_where_the_command_was_started(
         here + b"/user-data",
         here + b"/o.csv",
     )
+
+
+# What the journal knows need not be said again.
+
+
+@pytest.mark.parametrize(
+    "places", [("--storage", "new"), ("--state", "new/.gemspace-migration"), PLACES]
+)
+@pytest.mark.parametrize("verb", ["verify", "rollback", "finalize"])
+def test_a_migration_that_was_begun_knows_its_folders(
+    work: Work, plain: Request, verb: str, places: tuple[str, ...]
+) -> None:
+    yes = () if verb == "verify" else ("--yes",)
+    assert run([verb, *places, *yes]) == 0
+    assert work.asked == [(verb, plain)]
+
+
+def test_what_is_named_goes_before_what_the_journal_knows(work: Work, plain: Request) -> None:
+    arguments = ["--state", "new/.gemspace-migration", "--source", "/s", "--user-data", "/u"]
+    assert run(["verify", *arguments]) == 0
+    assert work.request == replace(plain, source=b"/s", user_data=b"/u")
+
+
+@pytest.mark.parametrize("verb", ["verify", "rollback", "finalize"])
+def test_the_database_of_a_migration_is_not_forgotten(
+    work: Work, tmp_path: Path, capfd: pytest.CaptureFixture[str], verb: str
+) -> None:
+    begin(tmp_path / "other", tmp_path / "saves", "postgresql://app@db/app")
+    assert run([verb, "--storage", "other"]) == 2
+    assert capfd.readouterr().err.startswith(
+        "migrator: The migration is also that of postgresql://app@db/app: give --database URL, or "
+        "set GEMSPACE_DATABASE; "
+    )
+    assert work.asked == []
+
+
+@pytest.mark.parametrize("verb", ["verify", "rollback", "finalize"])
+def test_where_no_migration_was_begun_there_is_none_to_go_on_with(
+    work: Work, tmp_path: Path, capfd: pytest.CaptureFixture[str], verb: str
+) -> None:
+    assert run([verb, "--storage", "none"]) == 3
+    assert capfd.readouterr().err == (
+        f"migrator: there is no migration in {tmp_path}/none/.gemspace-migration; "
+        "name its state folder with --state, or begin with: migrator plan\n"
+    )
+    assert work.asked == []
+
+
+@pytest.mark.parametrize(
+    "places", [("--storage", "new"), ("--state", "new/.gemspace-migration"), PLACES]
+)
+def test_the_status_needs_the_state_folder_alone(
+    work: Work, plain: Request, places: tuple[str, ...]
+) -> None:
+    assert run(["status", *places]) == 0
+    assert work.request.state == plain.state
 
 
 # Wrong usage.
@@ -259,6 +341,11 @@ def test_a_relative_path_is_taken_from_where_the_command_was_started(
             ("plan", "--source", "/saves"),
             "No place is named for the user-data: give --storage DIR (or set GEMSPACE_STORAGE), or "
             "--user-data DIR; ",
+        ),
+        (
+            ("status", "--source", "/saves"),
+            "Nothing tells where the journal is: give --state DIR, --storage DIR (or set "
+            "GEMSPACE_STORAGE), or --user-data DIR; ",
         ),
         (("plan", *PLACES, "--source", ""), "An empty path names no folder; "),
         (
@@ -451,7 +538,8 @@ def test_a_missing_package_is_one_line_that_names_the_extra(
     work.answer = raising(ModuleNotFoundError(f"No module named '{package}'", name=package))
     assert run(["run", *PLACES]) == 3
     assert capfd.readouterr().err == (
-        f"migrator: the package {package} is not installed; pip install 'gemspace[{extra}]'\n"
+        f"migrator: the Python package {package} is not installed; "
+        f"run: pip install 'gemspace[{extra}]'\n"
     )
 
 
@@ -462,7 +550,8 @@ def test_without_rich_nothing_is_begun_that_could_not_be_told(
     assert run(["run", *PLACES]) == 3
     assert work.asked == []
     assert capfd.readouterr().err == (
-        "migrator: the package rich is not installed; pip install 'gemspace[migrator]'\n"
+        "migrator: the Python package rich is not installed; "
+        "run: pip install 'gemspace[migrator]'\n"
     )
     assert run(["run", *PLACES, "--json"]) == 0
 
