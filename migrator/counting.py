@@ -57,6 +57,8 @@ class Totals:
     kinds: dict[Kind, Count] = field(default_factory=dict)
     unreadable: list[tuple[Unit, VfsError]] = field(default_factory=list)
     """Units of which something could not be looked at, and the first reason of each."""
+    special: list[tuple[Unit, int]] = field(default_factory=list)
+    """Units that hold special files, and how many."""
 
     @property
     def all(self) -> Count:
@@ -86,6 +88,9 @@ def count(
             totals.kinds[unit.kind].add(counted)
             if error is not None:
                 totals.unreadable.append((unit, error))
+            if counted.special:
+                totals.special.append((unit, counted.special))
+    totals.special.sort(key=lambda item: item[0].key)
     totals.unreadable.sort(key=lambda item: item[0].key)
     return totals
 

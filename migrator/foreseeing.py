@@ -105,7 +105,7 @@ def _no_holder(subject: str, kind: EntryKind | None, units: Sequence[Unit]) -> F
         "target_taken",
         "conflict",
         subject,
-        f"{what} stands where a directory belongs: {len(units)} units cannot be taken over",
+        f"{what} stands where a directory belongs, that of {len(units)} to be taken over",
         _MOVE,
     )
 

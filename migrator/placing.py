@@ -169,7 +169,7 @@ def workdir(uid: str, thread: str, threads: Sequence[Thread]) -> Unit:
         target=(SHARED, safe_uid(uid).encode(), WORKSPACE, PROJECTS.encode(), name.encode()),
         parts=tuple(part for found in threads for part in found.parts),
         uid=uid,
-        threads=tuple(dict.fromkeys(found.id for found in threads)),
+        threads=tuple(dict.fromkeys((thread, *(found.id for found in threads)))),
     )
 
 

@@ -45,6 +45,9 @@ __all__ = ["Measure", "Plan", "measure", "plan", "plan_verb"]
 ORDER: Final = ("workspace", "workdir", "skill")
 """Workspaces come first: Workdirs are published in them."""
 
+FILLED: Final[tuple[RootName, ...]] = ("user-data", "skill-store")
+"""The roots that get files."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
@@ -128,7 +131,7 @@ def plan(
         left=(*survey.left, *draft.left),
         methods={
             name: estimating.method(source, root_path(request, name), request.transfer)
-            for name in ROOTS
+            for name in FILLED
         },
         waiting=0 if rows is None else _without(rows, lambda key: key not in draft.assignments),
         to_assign=0 if rows is None else _without(rows, lambda key: key in draft.assignments),
@@ -145,7 +148,7 @@ def measure(
 ) -> Measure:
     """Counts the files of a plan, and from that the room and the time."""
     totals = counting.count(plan.units, source, jobs=request.jobs, tick=tick)
-    findings = tuple(
+    findings = [
         Finding(
             "unreadable",
             "conflict",
@@ -154,10 +157,19 @@ def measure(
             error.fix,
         )
         for unit, error in totals.unreadable
-    )
+    ]
+    findings += [
+        Finding(
+            "special_files_left",
+            "warning",
+            unit.key,
+            f"FIFOs, sockets and devices in it, which are left: {special}",
+        )
+        for unit, special in totals.special
+    ]
     spaces = estimating.spaces(request, totals, plan.methods)
     seconds = estimating.seconds(totals, plan.methods, request.jobs)
-    return Measure(totals, tuple(spaces), seconds, findings)
+    return Measure(totals, tuple(spaces), seconds, tuple(findings))
 
 
 def _without(rows: _Rows, chosen: Callable[[int], bool]) -> int:

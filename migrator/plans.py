@@ -10,12 +10,13 @@ from migrator.counting import Totals
 from migrator.database import Change
 from migrator.estimating import Space
 from migrator.findings import Finding
-from migrator.layouts.base import Left
+from migrator.layouts.base import Left, shown
 from migrator.outcome import Outcome
 from migrator.settings import Settings
 from migrator.state import PUBLISHED, State
 from migrator.tables import duration, number, size
 from migrator.units import Kind, Path, RootName, Unit
+from vfs.printable import printable
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +119,7 @@ def answer(plan: Plan, measure: Measure, state: State, *, with_units: bool) -> O
         "left": [left.to_json() for left in plan.left],
     }
     if with_units:
-        details["units"] = [unit.to_json() for unit in plan.units]
+        details["units"] = [_unit(unit) for unit in plan.units]
     word = state.word if state.begun else "planned"
     return Outcome(
         "plan",
@@ -129,6 +130,17 @@ def answer(plan: Plan, measure: Measure, state: State, *, with_units: bool) -> O
         _numbers(plan, measure),
         details,
     )
+
+
+def _unit(unit: Unit) -> dict[str, Any]:
+    """A unit for people and programs to read: everything printable."""
+    return {
+        "key": unit.key,
+        "uid": None if unit.uid is None else printable(unit.uid),
+        "target": f"{unit.root}/{shown(unit.target)}",
+        "sources": [shown(part.source) for part in unit.parts],
+        "threads": [printable(thread) for thread in unit.threads],
+    }
 
 
 def _numbers(plan: Plan, measure: Measure) -> dict[str, int | float]:
@@ -161,7 +173,7 @@ def _summary(plan: Plan, measure: Measure) -> str:
         if units:
             parts.append(f"{number(units)} {one if units == 1 else many}")
     what = ", ".join(parts) if parts else "owners and modes alone"
-    how = "/".join(dict.fromkeys(plan.methods[name] for name in ("user-data", "skill-store")))
+    how = "/".join(dict.fromkeys(plan.methods.values()))
     return (
         f"to take over: {what}; {number(everything.files)} files, {size(everything.bytes)}, "
         f"by {how}, in about {duration(max(1, measure.seconds))}"
