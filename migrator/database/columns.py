@@ -26,14 +26,17 @@ def type_of(session: Session, table: str, column: str) -> str:
     """The type of a column as SQL writes it; for SQLite, where any column takes a text, TEXT."""
     if session.dialect == "sqlite":
         return "TEXT"
-    return str(
-        session.value(
-            "SELECT format_type(atttypid, atttypmod) FROM pg_attribute"
-            " WHERE attrelid = to_regclass(:name) AND attname = :column",
-            name=table,
-            column=column,
+    known = session.types.get((table, column))
+    if known is None:
+        known = session.types[table, column] = str(
+            session.value(
+                "SELECT format_type(atttypid, atttypmod) FROM pg_attribute"
+                " WHERE attrelid = to_regclass(:name) AND attname = :column",
+                name=table,
+                column=column,
+            )
         )
-    )
+    return known
 
 
 def from_text(session: Session, table: str, column: str, name: str) -> str:
@@ -54,6 +57,38 @@ def among(session: Session, table: str, name: str) -> str:
 def many(session: Session, values: Sequence[Any]) -> Any:
     """The values as the one that `among` takes."""
     return json.dumps(list(values)) if session.dialect == "sqlite" else list(values)
+
+
+def update(
+    session: Session, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]
+) -> None:
+    """Writes the texts of `columns` into rows of `table`; each of `rows` is a key and the texts."""
+    if not rows:
+        return
+    key = KEYS[table]
+    if session.dialect == "sqlite":
+        places = ", ".join(f"{column} = CAST(:{column} AS TEXT)" for column in columns)
+        session.run_many(
+            f"UPDATE {table} SET {places} WHERE {key} = :the_key",
+            [dict(zip(("the_key", *columns), row, strict=True)) for row in rows],
+        )
+        return
+    # One statement for all of them takes half the time of one for each.
+    types = [type_of(session, table, column) for column in columns]
+    places = ", ".join(
+        f"{column} = CAST(v.{column} AS {kept})"
+        for column, kept in zip(columns, types, strict=True)
+    )
+    arrays = ", ".join(f"CAST(:{column} AS text[])" for column in columns)
+    session.run(
+        f"UPDATE {table} t SET {places}"
+        f" FROM unnest(CAST(:the_key AS {type_of(session, table, key)}[]), {arrays})"
+        f" AS v(the_key, {', '.join(columns)}) WHERE t.{key} = v.the_key",
+        **{
+            name: list(values)
+            for name, values in zip(("the_key", *columns), zip(*rows, strict=True), strict=True)
+        },
+    )
 
 
 def pages(session: Session, table: str) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -146,6 +146,7 @@ class Database(Closing):
     def differences(self, change: Change, rows: Iterable[Mapping[str, Any]] = ()) -> list[str]:
         """What is not as a cut-over of `change` leaves it, a phrase each; writes nothing.
 
+        At most twenty are named, and the rest counted. Rows that were deleted since are none.
         `rows`: what `record` was given; with it every rewritten text is compared too.
         """
         with self._engine.reading() as session:

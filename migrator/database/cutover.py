@@ -6,13 +6,13 @@ project is what marks a call as not rewritten yet. Everything is read and writte
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from migrator import rewriting
 from migrator.database import options, sqlite_tables, texts
-from migrator.database.columns import PAGE, among, from_text, many, pages
+from migrator.database.columns import PAGE, among, many, pages, update
 from migrator.database.model import Assignment, Change, Counts
 from migrator.database.projects import Projects
 from migrator.database.records import Changed, Log, Record
@@ -78,7 +78,6 @@ def _rewrite_tool_calls(
         " WHERE m.id = t.message_id AND c.project_id IS NULL)"
     )
     text = texts.select(session, "t.tool_input")
-    new = from_text(session, "tool_calls", "tool_input", "text")
     for condition, values in pages(session, "tool_calls"):
         rows = session.rows(
             f"SELECT t.id, {text} AS text, {conversation} AS conversation FROM tool_calls t"
@@ -96,10 +95,7 @@ def _rewrite_tool_calls(
             )
             if written is not None:
                 changes.append(Changed(row.id, {"tool_input": row.text}, {"tool_input": written}))
-        session.run_many(
-            f"UPDATE tool_calls SET tool_input = {new} WHERE id = :id",
-            [{"id": one.key, "text": one.new["tool_input"]} for one in changes],
-        )
+        update(session, "tool_calls", *_written_by(changes, "tool_input"))
         log.rows("tool_calls", changes)
         counts.tool_calls += len(changes)
 
@@ -109,7 +105,6 @@ def _assign(
 ) -> None:
     """Gives the conversations that have none their project, and rewrites their metadata."""
     text = texts.select(session, "extra_metadata")
-    new = from_text(session, "conversations", "extra_metadata", "text")
     projects = Projects(session, log)
     for page in batches(assignments.items(), PAGE):
         rows = session.rows(
@@ -140,22 +135,8 @@ def _assign(
         counts.projects += projects.add(assignments[changed.key] for changed in changes)
         plain = [one for one in changes if "extra_metadata" not in one.new]
         rewritten = [one for one in changes if "extra_metadata" in one.new]
-        session.run_many(
-            "UPDATE conversations SET project_id = :project_id WHERE id = :id",
-            [{"id": one.key, **one.new} for one in plain],
-        )
-        session.run_many(
-            f"UPDATE conversations SET project_id = :project_id, extra_metadata = {new}"
-            " WHERE id = :id",
-            [
-                {
-                    "id": one.key,
-                    "project_id": one.new["project_id"],
-                    "text": one.new["extra_metadata"],
-                }
-                for one in rewritten
-            ],
-        )
+        update(session, "conversations", *_written_by(plain, "project_id"))
+        update(session, "conversations", *_written_by(rewritten, "project_id", "extra_metadata"))
         log.rows("conversations", changes)
         counts.conversations += len(changes)
         counts.metadata += len(rewritten)
@@ -173,12 +154,16 @@ def _move_skills(session: Session, log: Log, slugs: Iterable[str], counts: Count
             for row in rows
             if row.dir_path == f"skills/{row.slug}"
         ]
-        session.run_many(
-            "UPDATE skills SET dir_path = :dir_path WHERE slug = :slug",
-            [{"slug": one.key, **one.new} for one in changes],
-        )
+        update(session, "skills", *_written_by(changes, "dir_path"))
         log.rows("skills", changes)
         counts.skills += len(changes)
+
+
+def _written_by(
+    changes: Sequence[Changed], *columns: str
+) -> tuple[Sequence[str], list[tuple[Any, ...]]]:
+    """The columns, and the rows that `update` takes for them."""
+    return columns, [(one.key, *(one.new[column] for column in columns)) for one in changes]
 
 
 def _rewritten(

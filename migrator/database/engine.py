@@ -40,13 +40,15 @@ LOCK_TIMEOUT: Final = 10
 class Session:
     """One transaction."""
 
-    __slots__ = ("_connection", "dialect", "schema")
+    __slots__ = ("_connection", "dialect", "schema", "types")
 
     def __init__(self, connection: Connection, dialect: Dialect, schema: str | None) -> None:
         self._connection = connection
         self.dialect: Dialect = dialect
         self.schema = schema
         """PostgreSQL: the schema that has the conversations, first on the search path now."""
+        self.types: dict[tuple[str, str], str] = {}
+        """PostgreSQL: the types of columns, by table and column, that were asked for before."""
 
     def rows(self, sql: str, **values: Any) -> Sequence[Any]:
         """All rows of the answer, as named tuples; `values` stand at ``:name``."""

@@ -68,8 +68,8 @@ def _assigned(session: Session, assignments: Mapping[int, Assignment]) -> Iterat
         for key, one in page:
             row = there.get(key)
             if row is None:
-                yield f"conversation {key} is gone"
-            elif row.project_id != one.project_id:
+                continue  # somebody deleted it since, as users do
+            if row.project_id != one.project_id:
                 yield f"conversation {key} has the project {row.project_id}, not {one.project_id}"
             elif row.owner is None:
                 yield f"project {one.project_id} is gone"

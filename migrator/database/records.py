@@ -44,7 +44,6 @@ class Log:
     def __init__(self, session: Session, record: Record) -> None:
         self._session = session
         self._record = record
-        self._restyled: dict[tuple[str, str], bool] = {}
         self.changed = False
         """Whether anything was recorded."""
 
@@ -84,18 +83,12 @@ class Log:
             one.key: {column: digest(text) for column, text in one.new.items()} for one in changes
         }
         for column in {column for one in changes for column in one.new}:
-            if self._is_restyled(table, column):
+            # jsonb does not keep the text that it is given.
+            if type_of(self._session, table, column) == "jsonb":
                 keys = [one.key for one in changes if column in one.new]
                 for key, text in current(self._session, table, column, keys).items():
                     wrote[key][column] = digest(text)
         return wrote
-
-    def _is_restyled(self, table: str, column: str) -> bool:
-        """Whether the database keeps another text than it was given, as it does in jsonb."""
-        if (table, column) not in self._restyled:
-            kept = type_of(self._session, table, column)
-            self._restyled[table, column] = kept == "jsonb"
-        return self._restyled[table, column]
 
 
 def current(

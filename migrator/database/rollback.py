@@ -11,7 +11,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
 from migrator.database import sqlite_tables, sqlite_text
-from migrator.database.columns import KEYS, PAGE, from_text
+from migrator.database.columns import KEYS, PAGE, update
 from migrator.database.cutover import batches, lock
 from migrator.database.model import Counts
 from migrator.database.records import current
@@ -83,13 +83,10 @@ class _Back:
                 if key not in now or now[key] == old:
                     continue
                 if digest(now[key]) == record["wrote"][column]:
-                    changes.append({"key": key, "text": old})
+                    changes.append((key, old))
                 elif column != "project_id":  # those are counted at the end, with other rows'
                     kept.add(key)
-            place = from_text(self._session, table, column, "text")
-            self._session.run_many(
-                f"UPDATE {table} SET {column} = {place} WHERE {KEYS[table]} = :key", changes
-            )
+            update(self._session, table, [column], changes)
             name = _COUNTED[table, column]
             setattr(self.counts, name, getattr(self.counts, name) + len(changes))
         self.counts.kept += len(kept)
