@@ -108,7 +108,10 @@ class _Tops:
         """The root that a host path is in, and the path from there; "" for the root itself."""
         if not host_path.startswith("/"):
             return None
-        path, below = os.path.realpath(host_path), ""
+        try:
+            path, below = os.path.realpath(host_path), ""
+        except ValueError:  # what the engine gave is no path
+            return None
         while True:
             name = self.names.get(_identity(path) or (-1, -1))
             if name is not None:

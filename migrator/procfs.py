@@ -123,8 +123,10 @@ def container_of_this_process(proc: str = "/proc") -> str | None:
 
     Docker and Podman mount files of a folder of that name over /etc/hostname and its neighbours.
     """
-    found = re.search(rb"containers/([0-9a-f]{64})/", _read(f"{proc}/self/mountinfo"))
-    return found and found[1].decode()
+    with suppress(OSError):
+        found = re.search(rb"containers/([0-9a-f]{64})/", _read(f"{proc}/self/mountinfo"))
+        return found and found[1].decode()
+    return None
 
 
 Hit = tuple[Tree, bytes | None]
