@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from typing import Final
 
 from migrator.errors import Precondition
 from migrator.layouts import yuxi
@@ -15,6 +17,9 @@ from vfs.beneath import Directory
 from vfs.errors import VfsError
 from vfs.printable import printable
 from vfs.workspace import SHARED
+
+_TAKEN: Final = (b"threads", b"users", b"skills")
+"""Entries of the saves, of any layout, from which files are taken over."""
 
 
 def is_in_place(source: Directory, roots: Mapping[RootName, Directory]) -> bool:
@@ -34,29 +39,28 @@ def _is_at(source: Directory, path: Path, root: Directory | None) -> bool:
 
 
 def refuse_overlap(request: Request, layout: Layout, in_place: bool) -> None:
-    """Raises Precondition for a root that is a part of what is taken over."""
+    """Raises Precondition for a root, or a state folder, in what is taken over."""
     if in_place and layout is not yuxi.LAYOUT:
         raise Precondition(
             f"the user-data root is the folder of threads, which the layout {layout.name} "
             "cannot have",
             fix="name another folder with --user-data",
         )
-    for name in ROOTS:
-        path = _beneath(request.source, root_path(request, name))
-        inside = path is not None and len(path) > 1 and path[0] in (b"threads", b"users", b"skills")
-        if inside or (path == () and name != "skill-projections"):
+    places = {f"--{name}": root_path(request, name) for name in ROOTS}
+    for option, place in {**places, "--state": request.state}.items():
+        path = beneath(request.source, place)
+        if path is not None and (not path or (len(path) > 1 and path[0] in _TAKEN)):
             raise Precondition(
-                f"the root {name} {printable(root_path(request, name))} is in what is taken over",
-                fix=f"name another folder with --{name}",
+                f"{printable(place)} is in what is taken over, or holds it",
+                fix=f"name another folder with {option}",
             )
 
 
-def _beneath(top: bytes, place: bytes) -> Path | None:
-    """The path of a place beneath `top`, by their text; None if it is elsewhere."""
-    parts = [
-        tuple(name for name in path.split(b"/") if name not in (b"", b".")) for path in (top, place)
-    ]
-    above, below = parts
+def beneath(top: bytes, place: bytes) -> Path | None:
+    """The path of a host path beneath `top`, links followed; None if it is elsewhere."""
+    above, below = (
+        tuple(name for name in os.path.realpath(path).split(b"/") if name) for path in (top, place)
+    )
     return below[len(above) :] if below[: len(above)] == above else None
 
 
@@ -64,8 +68,8 @@ def passed_by(
     request: Request, source: Directory, roots: Mapping[RootName, Directory], in_place: bool
 ) -> frozenset[Path]:
     """Entries of the saves that are no part of them: the new tree, and the migration's own."""
-    passed = {_beneath(request.source, request.state)}
-    passed.update(_beneath(request.source, root_path(request, name)) for name in ROOTS)
+    passed = {beneath(request.source, request.state)}
+    passed.update(beneath(request.source, root_path(request, name)) for name in ROOTS)
     if in_place:
         passed.discard((yuxi.THREADS,))
         passed.update((yuxi.THREADS, marker.name) for marker in MARKERS)

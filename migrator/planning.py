@@ -106,19 +106,29 @@ def plan(
     have their place by an earlier run. Raises Usage, Precondition (no layout, a schema that is not
     known, roots in each other) and Retryable (what everything hangs on cannot be read).
     """
+    try:
+        with _opened(request, roots) as pinned:
+            return _planned(request, source, database, pinned, done)
+    except VfsError as exc:
+        raise retryable(exc, "look at the old saves") from None
+
+
+def _planned(
+    request: Request,
+    source: Directory,
+    database: Database | None,
+    roots: Mapping[RootName, Directory],
+    done: Collection[str],
+) -> Plan:
     layout = layouts.find(source, request.layout, has_database=database is not None)
+    in_place = overlaps.is_in_place(source, roots)
+    overlaps.refuse_overlap(request, layout, in_place)
     owned = owners.read(request.owners, request.owner)
     rows = None if database is None else _read(database)
-    with _opened(request, roots) as pinned:
-        try:
-            in_place = overlaps.is_in_place(source, pinned)
-            overlaps.refuse_overlap(request, layout, in_place)
-            survey = layout.survey(source, overlaps.passed_by(request, source, pinned, in_place))
-            draft = _drafted(survey, rows, owned, in_place)
-            draft.units.sort(key=lambda unit: ORDER.index(unit.kind))
-            draft.findings.extend(foreseeing.conflicts(draft.units, source, pinned, done))
-        except VfsError as exc:
-            raise retryable(exc, "look at the old saves") from None
+    survey = layout.survey(source, overlaps.passed_by(request, source, roots, in_place))
+    draft = _drafted(survey, rows, owned, in_place)
+    draft.units.sort(key=lambda unit: ORDER.index(unit.kind))
+    draft.findings.extend(foreseeing.conflicts(draft.units, source, roots, done))
     found = _settings(draft, survey, source, rows)
     return Plan(
         layout=layout.name,

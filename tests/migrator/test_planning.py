@@ -396,6 +396,17 @@ def failing_at(monkeypatch: pytest.MonkeyPatch, *where: bytes) -> None:
     monkeypatch.setattr(os, "scandir", scandir)
 
 
+def test_without_a_database_too_a_thread_that_cannot_be_read_is_not_taken_for_empty(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.make(*(f"saves/threads/{name}/user-data/outputs/" for name in ("a", "b")))
+    failing_at(monkeypatch, b"threads", b"a", b"user-data")
+    folder.request = replace(folder.request, owner="alice")
+    plan = folder.plan()
+    assert plan.units == (workdir("alice", "b", "threads/b/user-data/outputs"),)
+    assert told(plan) == [("conflict", "unreadable", "threads/a/user-data")]
+
+
 def test_threads_that_cannot_be_listed_end_the_plan(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -480,6 +491,11 @@ HASHED = safe_uid("a.b")
         (["a.b"], ["a.b"], [workspace("a.b", HASHED, "a.b")]),
         (["a.b"], [HASHED], [workspace("a.b", HASHED, HASHED)]),
         (["a.b"], [HASHED, "a.b"], [workspace("a.b", HASHED, "a.b", HASHED)]),
+        (
+            ["z.z"],
+            ["z.z", safe_uid("z.z")],
+            [workspace("z.z", safe_uid("z.z"), "z.z", safe_uid("z.z"))],
+        ),
         ([HASHED], [HASHED], [workspace(HASHED, safe_uid(HASHED), HASHED)]),
         ([HASHED], [safe_uid(HASHED)], [workspace(HASHED, safe_uid(HASHED), safe_uid(HASHED))]),
         (["é x"], ["é x"], [workspace("é x", safe_uid("é x"), "é x")]),
@@ -579,6 +595,17 @@ def test_a_workspace_out_of_reach_holds_back_its_user_alone(folder: Folder, wher
         "the user's old workspace cannot be taken over, so 2 Workdirs wait for it"
     )
     assert (plan.waiting, b"threads/t" in left(plan)) == (2, True)
+
+
+def test_without_the_folder_of_users_everybody_waits(folder: Folder) -> None:
+    folder.make("saves/threads/shared", "saves/threads/t/user-data/uploads/")
+    plan = folder.plan(Rows([conversation(1, "t", "alice"), conversation(2, "u", "bob")]))
+    assert (plan.units, plan.waiting) == ((), 2)
+    assert told(plan) == [
+        ("conflict", "users_not_a_directory", "threads/shared"),
+        ("conflict", "workspace_out_of_reach", "alice"),
+        ("conflict", "workspace_out_of_reach", "bob"),
+    ]
 
 
 @pytest.mark.parametrize("known", [["a.b"], ["a.b", HASHED], ["x" * 300, "", "\ud800"]])
@@ -717,6 +744,10 @@ def test_workdirs_that_an_old_workspace_brings_along_are_in_the_way(folder: Fold
     assert told(plan) == [
         ("conflict", "target_taken", f"threads/shared/alice/workspace/projects/{name}")
     ]
+    # Once the workspace has its place it is looked at there.
+    assert (
+        folder.plan(Rows([conversation(1, "t1", "alice")]), done={"workspace-alice"}).findings == ()
+    )
 
 
 @pytest.mark.parametrize(
@@ -726,9 +757,12 @@ def test_workdirs_that_an_old_workspace_brings_along_are_in_the_way(folder: Fold
         ("user_data", ""),
         ("skill_store", "skills/store"),
         ("skill_projections", "threads/t/user-data"),
+        ("skill_projections", "../alias/threads/t"),
+        ("state", "threads/state"),
     ],
 )
 def test_a_root_within_what_is_taken_over_is_refused(folder: Folder, root: str, where: str) -> None:
+    (folder.top / "alias").symlink_to(folder.saves)
     folder.request = replace(folder.request, **{root: os.fsencode(folder.saves / where)})
     with pytest.raises(Precondition, match="is in what is taken over"):
         folder.plan(Rows())
