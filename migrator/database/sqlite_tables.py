@@ -48,8 +48,7 @@ def rebuild(session: Session, table: str, sql: str) -> None:
     session.raw(f"DROP TABLE {_ASIDE}")
     for belonging in belongings:
         session.raw(belonging.sql)
-    if sequence is not None:
-        _set_sequence(session, table, sequence)
+    _set_sequence(session, table, sequence)
 
 
 def _columns(session: Session, table: str) -> list[str]:
@@ -58,22 +57,27 @@ def _columns(session: Session, table: str) -> list[str]:
     return [row.name for row in rows]
 
 
+def _has_sequences(session: Session) -> bool:
+    """Whether any table of the file has, or had, an AUTOINCREMENT."""
+    return session.value("SELECT 1 FROM sqlite_master WHERE name = 'sqlite_sequence'") is not None
+
+
 def _sequence(session: Session, table: str) -> int | None:
-    """The largest number that AUTOINCREMENT gave; None where the table has no such thing."""
-    if session.value("SELECT 1 FROM sqlite_master WHERE name = 'sqlite_sequence'") is None:
+    """The largest number that AUTOINCREMENT gave; None if it gave none, or there is none."""
+    if not _has_sequences(session):
         return None
     number = session.value("SELECT seq FROM sqlite_sequence WHERE name = :name", name=table)
     return None if number is None else int(number)
 
 
-def _set_sequence(session: Session, table: str, number: int) -> None:
-    if not session.run(
-        "UPDATE sqlite_sequence SET seq = :number WHERE name = :name", number=number, name=table
-    ):
+def _set_sequence(session: Session, table: str, number: int | None) -> None:
+    if _has_sequences(session):
+        session.run("DELETE FROM sqlite_sequence WHERE name = :name", name=table)
+    if number is not None:
         session.run(
             "INSERT INTO sqlite_sequence (name, seq) VALUES (:name, :number)",
-            number=number,
             name=table,
+            number=number,
         )
 
 

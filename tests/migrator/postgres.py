@@ -77,7 +77,7 @@ class Server:
 @contextmanager
 def running() -> Iterator[Server]:
     """Starts a server, and ends and removes it at the end of the block."""
-    programs = _programs()
+    installed = programs()
     owner = _owner()
     # Short: the path of a Unix socket has to fit into 107 bytes.
     folder = Path(tempfile.mkdtemp(prefix="pg"))
@@ -86,9 +86,9 @@ def running() -> Iterator[Server]:
             os.chown(folder, owner.pw_uid, owner.pw_gid)
         folder.chmod(0o711)
         data = folder / "data"
-        _run([programs / "initdb", "--pgdata", data, *_INITDB], owner)
+        _run([installed / "initdb", "--pgdata", data, *_INITDB], owner)
         (data / "pg_hba.conf").write_text(_HBA)
-        server = _start(programs / "postgres", data, folder, owner)
+        server = _start(installed / "postgres", data, folder, owner)
         try:
             yield Server(str(folder), data, count())
         finally:
@@ -99,7 +99,7 @@ def running() -> Iterator[Server]:
         shutil.rmtree(folder)
 
 
-def _programs() -> Path:
+def programs() -> Path:
     """The folder of PostgreSQL's programs; where there are several, that of the newest."""
     found = shutil.which("initdb")
     if found is not None:

@@ -73,19 +73,3 @@ def test_a_second_cut_over_changes_nothing(old: str) -> None:
 
     assert (counts, recorded) == (Counts(), [])
     assert rows.dump(old) == before
-
-
-def test_a_roll_back_gives_the_old_database(old: str) -> None:
-    change = samples.small(old)
-    before = rows.dump(old)
-    _, recorded = samples.cut(old, change)
-
-    with connect(old) as database:
-        counts = database.roll_back(recorded)
-        assert rows.dump(old) == before
-        assert counts == Counts(
-            projects=2, conversations=3, metadata=1, tool_calls=1, skills=1, options=1
-        )
-        assert database.roll_back(recorded) == Counts()
-        assert database.inspect() == Schema("legacy")
-    assert rows.dump(old) == before
