@@ -8,9 +8,11 @@ before a directory is made, that it is ours. Both are on the disk before anythin
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from migrator.journal import Journal
 from migrator.lines import path_text
+from migrator.places import open_folder, parent_of
 from migrator.units import Path, RootName
 from vfs.beneath import Directory
 from vfs.errors import NotADirectory, NotFound, VfsError
@@ -21,6 +23,10 @@ from vfs.workspace import OWNER
 Place = tuple[RootName, Path]
 """A directory: the root it is beneath, and its path there."""
 
+HOST: Final = "host"
+"""Stands for a root in the records of folders around the roots; their path is one name, the host
+path."""
+
 
 class Ground:
     """The directories that this migration changes; all of it through one journal."""
@@ -28,11 +34,11 @@ class Ground:
     def __init__(self, journal: Journal, roots: Mapping[RootName, Directory]) -> None:
         self._journal = journal
         self._roots = roots
-        self._known: set[Place] = set()
+        self._known: set[tuple[str, Path]] = set()
         """Directories whose facts are in the journal, or that are ours."""
         state = journal.state
         for root, path in (*state.touched, *state.made):
-            self._known.add((root, path))  # type: ignore[arg-type]
+            self._known.add((root, path))
 
     def prepare(self, places: Iterable[Place]) -> dict[Place, VfsError]:
         """Has every directory there, ready to get entries; those that cannot be, with the reason.
@@ -62,6 +68,18 @@ class Ground:
         if (root, path) not in self._known:
             self._record(root, path, Entry(path, self._roots[root].stat(path)))
             self._journal.sync()
+
+    def prepare_root(self, name: RootName, path: bytes) -> None:
+        """Records that a root is about to be made at its host path, and the folder around it."""
+        above, _ = parent_of(path)
+        holder = open_folder(above, "the folder")
+        if holder is None:
+            self._record_made(HOST, (above,))
+        elif (HOST, (above,)) not in self._known:
+            with holder:
+                self._record(HOST, (above,), Entry((above,), holder.stat()))
+        self._record_made(name, ())
+        self._journal.sync()
 
     def _look(self, place: Place) -> bool:
         """Records what `place` needs; whether something of it is missing."""
@@ -93,7 +111,7 @@ class Ground:
             return False
         return True
 
-    def _record(self, root: RootName, path: Path, entry: Entry) -> None:
+    def _record(self, root: str, path: Path, entry: Entry) -> None:
         status = entry.status
         self._known.add((root, path))
         self._journal.record(
@@ -109,7 +127,7 @@ class Ground:
             sync=False,
         )
 
-    def _record_made(self, root: RootName, path: Path) -> None:
+    def _record_made(self, root: str, path: Path) -> None:
         if (root, path) not in self._known:
             self._known.add((root, path))
             self._journal.record("made", root=root, path=path_text(path), sync=False)

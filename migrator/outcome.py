@@ -27,11 +27,13 @@ class Outcome:
     """Counts and bytes by name: ``files``, ``bytes``, ``workdirs`` …"""
     details: Mapping[str, Any] = field(default_factory=dict)
     """What this verb tells beyond that, ready for JSON."""
+    foretells: bool = False
+    """Whether it tells what would be: what was found is then no failure of this verb."""
 
     @property
     def exit_status(self) -> int:
-        """0, 1, 3 or 6, by the findings."""
-        return findings.exit_status(self.findings)
+        """0, 1, 3 or 6, by the findings; 0 for what only foretells."""
+        return 0 if self.foretells else findings.exit_status(self.findings)
 
     def to_json(self) -> dict[str, Any]:
         """The whole answer."""

@@ -22,7 +22,7 @@ from vfs.workspace import OWNER
 ROOTS: Final[tuple[RootName, ...]] = ("user-data", "skill-store", "skill-projections")
 
 
-def root_path(request: Request, name: RootName) -> bytes:
+def root_path(request: Request, name: str) -> bytes:
     """The host path that was given for a root."""
     paths = {
         "user-data": request.user_data,
