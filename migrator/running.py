@@ -174,7 +174,7 @@ class _Run:
         def stage(key: str) -> Staged:
             unit = by_key[key]
             with Appender.create(session.units, manifest_name(unit)) as manifest:
-                return transfer.stage(
+                staged = transfer.stage(
                     unit,
                     session.source,
                     session.roots[unit.root],
@@ -183,6 +183,9 @@ class _Run:
                     owner=OWNER,
                     count=self._progress.count,
                 )
+                # On the disk with the files that it tells of, before the unit counts as staged.
+                manifest.write()
+                return staged
 
         self._progress.phase("transfer", files=None)
         failures: list[Exception] = []
