@@ -22,8 +22,9 @@ from migrator.findings import Finding
 from migrator.ids import project_id, workdir_id, workdir_path
 from migrator.journal import Journal
 from migrator.outcome import Outcome
-from migrator.plans import Plan
+from migrator.plans import Plan, is_pending
 from migrator.request import Request
+from migrator.state import FORMAT, fold
 from migrator.units import Part, Unit
 from tests.migrator import sample
 from tests.migrator.saves import Saves
@@ -942,6 +943,19 @@ def journaled(folder: Folder, *records: dict[str, Any]) -> None:
             journal.record(**record)
 
 
+BEGUN = [
+    {
+        "kind": "begin",
+        "format": FORMAT,
+        "run": "r",
+        "time": 0.0,
+        "program": "p",
+        "layout": "yuxi",
+        "method": "link",
+        "database": None,
+        "places": {},
+    }
+]
 DONE = {"kind": "phase", "name": "markers", "state": "done"}
 
 
@@ -1013,3 +1027,22 @@ def test_a_plan_of_many_threads_opens_few_directories(
     rows = [conversation(number, f"t{number}", "alice") for number in range(count)]
     assert len(folder.plan(Rows(rows)).units) == count
     assert len(calls) < 2 * count + 20
+
+
+@pytest.mark.parametrize(
+    ("rows", "state", "pending"),
+    [
+        ([conversation(1, "t", "alice", None, project_id("alice", "t"))], "migrated", False),
+        ([conversation(1, "t", "alice", None, project_id("alice", "t"))], "partly", True),
+        ([conversation(1, "t", "alice")], "partly", True),
+        ([conversation(1, "t", "nobody")], "partly", False),
+        ([conversation(1, "new", "alice", None, "of the new version")], "migrated", False),
+    ],
+)
+def test_after_a_complete_run_the_database_tells_what_is_pending(
+    folder: Folder, rows: Sequence[Conversation], state: str, pending: bool
+) -> None:
+    done = fold(
+        [*BEGUN, {"kind": "unit", "key": workdir("alice", "t").key, "step": "adopted"}, DONE]
+    )
+    assert is_pending(folder.plan(Rows(rows, state=state)), done) == pending
