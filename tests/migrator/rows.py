@@ -92,8 +92,10 @@ class Rows:
 
 
 def read(url: str) -> Rows:
-    """What a migrated database holds."""
+    """What a migrated database holds; nothing if it is not migrated."""
     with connection(url) as opened:
+        if not sqlalchemy.inspect(opened).has_table("projects"):
+            return Rows()
         return Rows(
             {
                 row.thread_id: row.project_id
