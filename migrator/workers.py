@@ -20,7 +20,7 @@ import signal
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, Pipe, wait
@@ -32,6 +32,9 @@ from vfs import linux
 T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)
 R = TypeVar("R")
+
+Results = Generator[tuple[T, R | Exception], None, None]
+"""Tasks with what came of them. To close it, or to let go of it, ends the work."""
 
 TICK = 0.2
 """Seconds between two calls of `tick` while this process waits."""
@@ -57,7 +60,7 @@ def map_parallel(
     *,
     jobs: int,
     tick: Callable[[], None] | None = None,
-) -> Iterator[tuple[T, R | Exception]]:
+) -> Results[T, R]:
     """Each task with what `work` returned or raised for it, in the order in which they end.
 
     Tasks and results are pickled, unless `jobs` is 1; the task that comes back is the very object
@@ -73,7 +76,7 @@ def spread(
     *,
     jobs: int,
     tick: Callable[[], None] | None = None,
-) -> Iterator[tuple[T, R | Exception]]:
+) -> Results[T, R]:
     """The same, for work that may hand a part of itself on: such tasks are pickled and come too."""
     if jobs > 1:
         return _forked(work, tasks, jobs, tick)
@@ -114,7 +117,7 @@ class _Alone(Generic[T]):
 
 def _inline(
     work: Callable[[T, Share[T]], R], tasks: Sequence[T], tick: Callable[[], None] | None
-) -> Iterator[tuple[T, R | Exception]]:
+) -> Results[T, R]:
     ticker = _Ticker(tick)
     share = _Alone(tasks)
     while share.queue:
@@ -142,7 +145,7 @@ def _forked(
     tasks: Sequence[T],
     jobs: int,
     tick: Callable[[], None] | None,
-) -> Iterator[tuple[T, R | Exception]]:
+) -> Results[T, R]:
     ticker = _Ticker(tick)
     crew: _Crew[T, R] = _Crew(work, tasks, jobs)
     try:

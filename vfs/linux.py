@@ -40,7 +40,7 @@ STATX_ATTR_IMMUTABLE = 0x10
 STATX_ATTR_APPEND = 0x20
 
 _SYS_OPENAT2 = 437
-_SYS_FCHMODAT2 = 452
+SYS_FCHMODAT2 = 452
 
 _PR_SET_PDEATHSIG = 1  # include/uapi/linux/prctl.h
 
@@ -239,7 +239,7 @@ def fchmodat2(dirfd: int, name: bytes, mode: int, flags: int = AT_SYMLINK_NOFOLL
 
     Linux 6.6; ENOSYS before. A link itself has no mode that counts: file systems answer EOPNOTSUPP.
     """
-    if _fchmodat2(_SYS_FCHMODAT2, dirfd, _checked(name), mode, flags) < 0:
+    if _fchmodat2(SYS_FCHMODAT2, dirfd, _checked(name), mode, flags) < 0:
         _raise_errno(name)
 
 

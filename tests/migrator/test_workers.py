@@ -195,7 +195,7 @@ def test_a_generator_that_is_closed_kills_its_workers(board: mmap.mmap) -> None:
     results = map_parallel(work, range(3), jobs=3)
     assert next(results) == (0, 0)
     assert children()
-    results.close()  # type: ignore[attr-defined]
+    results.close()
     assert children() == set()
 
 

@@ -1,0 +1,179 @@
+"""Old owners and modes given back, from the records of `migrator.ownership`, to what has ours yet.
+
+- An entry gets back what it had, set-id bits too, if its name still leads to the same inode and its
+  owner and mode are what the migrator gave, or what there is between the two. If anybody changed
+  them since, it stays as it is and is counted.
+- The order of the records does not matter, and a second time changes nothing. An inode may be on
+  record twice: a process was killed when it had set the owner and not the mode, or two workers met
+  at two names of one file. Then one record tells of a mode alone, and gives back a mode alone.
+- Links are not followed, mounts not crossed, and what the system refuses stops nothing else.
+"""
+
+from __future__ import annotations
+
+import errno
+import stat
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from migrator import modes
+from migrator.lines import records
+from migrator.oldowners import Old, read
+from migrator.owned import TOLD, Left
+from vfs.beneath import Directory
+from vfs.bulk import Looker, change_modes, change_owners
+from vfs.errors import LinkRefused, NotADirectory, NotFound, VfsError
+
+_GONE: Final = frozenset((errno.ENOENT, errno.ESTALE))
+
+
+@dataclass(slots=True)
+class Restored:
+    """What came of it."""
+
+    back: int = 0
+    """Entries that have their old owner and mode again."""
+    same: int = 0
+    """Those that had them already."""
+    changed: int = 0
+    """Those that somebody gave another owner or mode since; left so."""
+    gone: int = 0
+    """Names that lead nowhere by now, or to another inode."""
+    failed: int = 0
+    """Those that the system refused to change."""
+    left: list[Left] = field(default_factory=list)
+    """Up to `TOLD` of those that failed."""
+
+    def fail(self, left: Left) -> None:
+        """Counts one entry, and names it if there is room."""
+        if self.failed < TOLD:
+            self.left.append(left)
+        self.failed += 1
+
+
+def restore(
+    roots: Mapping[str, Directory],
+    state: Directory,
+    files: Sequence[bytes],
+    *,
+    count: Callable[[int], None] = lambda entries: None,
+) -> Restored:
+    """Gives back what the record files `files` of the folder `state` tell.
+
+    A file that was never made tells nothing. A root that is not among `roots` is gone. Raises
+    Mismatch for a damaged file, VfsError and OSError when one cannot be read. Call it again after a
+    failure.
+    """
+    restored = Restored()
+    looker = Looker()
+    for file in files:
+        try:
+            for old in read(records(state, file)):
+                _give_back(roots, old, looker, restored)
+                count(len(old.names))
+        except NotFound:
+            continue
+    return restored
+
+
+def _give_back(
+    roots: Mapping[str, Directory], old: Old, looker: Looker, restored: Restored
+) -> None:
+    root = roots.get(old.root)
+    if root is None:
+        restored.gone += len(old.names)
+        return
+    try:
+        directory = root.directory(old.path)
+    except (NotFound, NotADirectory, LinkRefused):
+        restored.gone += len(old.names)
+        return
+    except VfsError as exc:
+        for name in old.names:
+            restored.fail(Left("failed", old.root, (*old.path, name), exc.message))
+        return
+    with directory:
+        _in_directory(directory, old, looker, restored)
+
+
+def _in_directory(directory: Directory, old: Old, looker: Looker, restored: Restored) -> None:
+    seen = looker.look(directory.fd, directory.mnt_id, old.names)
+    now = {
+        name: (ino, uid, gid, mode)
+        for name, ino, uid, gid, mode in zip(
+            seen.names, seen.inos, seen.uids, seen.gids, seen.modes, strict=True
+        )
+    }
+    refused = {name: exc for name, exc in seen.errors if exc.errno not in _GONE}
+    todo: list[int] = []
+    owners: list[int] = []
+    for n, name in enumerate(old.names):
+        if name in refused:
+            _fail(old, n, refused[name], restored)
+        elif name not in now or now[name][0] != old.inos[n]:
+            restored.gone += 1
+        else:
+            _, uid, gid, mode = now[name]
+            judgement = judge((uid, gid), mode, (old.uids[n], old.gids[n]), old.modes[n], old.to)
+            if judgement == "back":
+                todo.append(n)
+                if (uid, gid) != (old.uids[n], old.gids[n]):
+                    owners.append(n)
+            elif judgement == "same":
+                restored.same += 1
+            else:
+                restored.changed += 1
+    if todo:
+        _change(directory, old, todo, owners, restored)
+
+
+def _change(
+    directory: Directory, old: Old, todo: list[int], owners: list[int], restored: Restored
+) -> None:
+    errors = change_owners(
+        directory.fd,
+        [old.names[n] for n in owners],
+        [old.uids[n] for n in owners],
+        [old.gids[n] for n in owners],
+    )
+    failed = {owners[n]: exc for n, exc in errors.items()}
+    # After the owner, which takes set-id bits off. A link has no mode of its own.
+    moded = [n for n in todo if n not in failed and not stat.S_ISLNK(old.modes[n])]
+    errors = change_modes(
+        directory.fd,
+        [old.names[n] for n in moded],
+        [modes.bits(old.modes[n]) for n in moded],
+    )
+    failed |= {moded[n]: exc for n, exc in errors.items()}
+    for n, exc in failed.items():
+        _fail(old, n, exc, restored)
+    restored.back += len(todo) - len(failed)
+
+
+def _fail(old: Old, n: int, exc: OSError, restored: Restored) -> None:
+    path = (*old.path, old.names[n])
+    restored.fail(Left("failed", old.root, path, exc.strerror or str(exc)))
+
+
+def judge(
+    owner: tuple[int, int],
+    mode: int,
+    old_owner: tuple[int, int],
+    old_mode: int,
+    given: tuple[int, int],
+) -> Literal["back", "same", "changed"]:
+    """What is to be done with an entry: as it is now, as it was, and the owner that it was given.
+
+    back: it has what the migrator gave, or a part of it. same: nothing of what the record tells was
+    given. changed: somebody else had a hand in it. The modes are of the type that they had.
+    """
+    now, was = modes.bits(mode), modes.bits(old_mode)
+    if (owner, now) == (old_owner, was):
+        return "same"
+    if old_owner == given and now & ~modes.SETID == was & ~modes.SETID:
+        # Only the mode was given, and it is back: by another record, which told of the owner too.
+        return "same"
+    if owner in (old_owner, given) and now in modes.on_the_way(old_mode):
+        return "back"
+    return "changed"
