@@ -1036,6 +1036,7 @@ def test_a_plan_of_many_threads_opens_few_directories(
         ([conversation(1, "t", "alice", None, project_id("alice", "t"))], "partly", True),
         ([conversation(1, "t", "alice")], "partly", True),
         ([conversation(1, "t", "nobody")], "partly", False),
+        ([conversation(1, "t", "alice"), conversation(2, "u", "nobody")], "partly", True),
         ([conversation(1, "new", "alice", None, "of the new version")], "migrated", False),
     ],
 )
