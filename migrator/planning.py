@@ -170,7 +170,7 @@ def measure(
     ]
     findings += [
         Finding(
-            "special_files_left",
+            "special_file_left",
             "warning",
             unit.key,
             f"FIFOs, sockets and devices in it, which are left: {special}",

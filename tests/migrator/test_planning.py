@@ -886,7 +886,7 @@ def test_files_are_counted_by_kind(tmp_path: Path, jobs: int) -> None:
             expected[unit.kind] += sum(node.kind == "file" for node in tree.values())
     assert counted == expected
     assert measure.totals.all.special == 1
-    assert [finding.code for finding in measure.findings] == ["special_files_left"]
+    assert [finding.code for finding in measure.findings] == ["special_file_left"]
 
 
 # The verb.
