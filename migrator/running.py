@@ -58,6 +58,8 @@ def run(request: Request, progress: Progress) -> Outcome:
     if look.blockers:
         return checking.blocked("run", look.findings)
     with opened(request, fresh=True) as session:
+        if session.journal.state.finalized:
+            return Outcome("run", session.journal.state.word, _FINALIZED)
         progress.save_in(session.state)
         _refuse_half_undone(session)
         known = session.journal.state.units
@@ -319,6 +321,8 @@ class _Run:
 
 
 _AFTER = "start the services and look; then `migrator finalize` removes the old files, or `migrator rollback` gives everything back"  # noqa: E501
+_FINALIZED = "nothing to do: the migration is done, and the old files are removed"
+
 _TOO_LATE = "it was taken over already, and since then the saves have got more for it"
 
 

@@ -73,8 +73,8 @@ def places(request: Request) -> dict[str, bytes]:
 def opened(request: Request, *, fresh: bool = False) -> Iterator[Session]:
     """The session of a verb that writes.
 
-    `fresh` makes what is missing, and lets a migration begin where an earlier one was rolled back
-    or finalized. Without it there must be a migration in the state folder.
+    `fresh` makes what is missing, and lets a migration begin where an earlier one was rolled
+    back. Without it there must be a migration in the state folder.
     """
     with ExitStack() as stack:
         source = stack.enter_context(open_source(request))
@@ -90,7 +90,7 @@ def opened(request: Request, *, fresh: bool = False) -> Iterator[Session]:
                 roots[name] = stack.enter_context(root)
         stack.enter_context(Locks.take(state, [source, *roots.values()]))
         past = journals.read(state)
-        if fresh and (past.rolled_back or past.finalized):
+        if fresh and past.rolled_back:
             journals.set_aside(state)
         units = stack.enter_context(_units_folder(state))
         journal = stack.enter_context(Journal.open(state))
