@@ -201,25 +201,39 @@ def _sqlite(file: bytes, *, writing: bool) -> sqlalchemy.Engine:
 
 
 def _open_sqlite(file: bytes, *, writing: bool, timeout: float) -> sqlite3.Connection:
-    """A connection without transactions of the driver's own; the file is never made."""
+    """A connection without transactions of the driver's own; the file is never made.
+
+    One that only reads may write as well as far as SQLite itself is concerned: it has to undo what
+    a killed writer left, and to remove the files again that it makes beside one in WAL mode.
+    """
+    connection = _connect_sqlite(file, "mode=rw", timeout)
     if writing:
-        return _connect_sqlite(file, "rw", timeout)
+        return connection
     try:
-        connection = _connect_sqlite(file, "ro", timeout)
         connection.execute("SELECT count(*) FROM sqlite_master")
     except sqlite3.OperationalError as exc:
-        # What a killed writer left has to be rolled back first, as every reader does, and that
-        # needs a connection that may write.
-        if exc.sqlite_errorcode not in (sqlite3.SQLITE_READONLY_ROLLBACK, sqlite3.SQLITE_CANTOPEN):
+        connection.close()
+        # WAL mode on a file system that is read-only: nobody can change it, so no lock is needed.
+        if exc.sqlite_errorcode != sqlite3.SQLITE_CANTOPEN or not _is_at_rest(file):
             raise
-        connection = _connect_sqlite(file, "rw", timeout)
+        connection = _connect_sqlite(file, "immutable=1", timeout)
     connection.execute("PRAGMA query_only = ON")
     return connection
 
 
-def _connect_sqlite(file: bytes, mode: str, timeout: float) -> sqlite3.Connection:
+def _is_at_rest(file: bytes) -> bool:
+    """Whether a file cannot be written, and has all that was ever written to it."""
+    if not os.statvfs(file).f_flag & os.ST_RDONLY:
+        return False
+    try:
+        return os.stat(file + b"-wal").st_size == 0
+    except FileNotFoundError:
+        return True
+
+
+def _connect_sqlite(file: bytes, options: str, timeout: float) -> sqlite3.Connection:
     connection = sqlite3.connect(
-        f"file:{quote(file)}?mode={mode}", uri=True, timeout=timeout, isolation_level=None
+        f"file:{quote(file)}?{options}", uri=True, timeout=timeout, isolation_level=None
     )
     # Text that is not UTF-8 comes back with every byte.
     connection.text_factory = lambda raw: raw.decode("utf-8", "surrogateescape")

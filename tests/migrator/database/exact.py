@@ -28,7 +28,7 @@ def _sqlite(url: str) -> Everything:
             )
         }
         for (table,) in run("SELECT name FROM sqlite_master WHERE type = 'table'").all():
-            columns = [row.name for row in run(f"PRAGMA table_info({table})")]
+            columns = [f'"{row.name}"' for row in run(f"PRAGMA table_info({table})")]
             kinds = ", ".join(f"typeof({name}), {name}" for name in columns)
             found[table] = sorted(repr(tuple(row)) for row in run(f"SELECT {kinds} FROM {table}"))
         return found

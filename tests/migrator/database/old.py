@@ -56,6 +56,23 @@ def conversation(
         )
 
 
+def conversation_in(
+    opened: rows.Connection, number: int, thread: str, project: str, uid: str = "alice"
+) -> None:
+    """A conversation as the new version writes it."""
+    rows.insert(
+        opened,
+        "conversations",
+        id=number,
+        thread_id=thread,
+        uid=uid,
+        agent_id="chat",
+        title=thread,
+        is_pinned=False,
+        project_id=project,
+    )
+
+
 def attachment(path: str, **more: Any) -> dict[str, Any]:
     """One entry of a conversation's attachments."""
     return {"file_id": "f", "path": path, **more}

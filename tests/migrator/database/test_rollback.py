@@ -94,16 +94,8 @@ def test_rows_that_others_added_stay_with_what_they_need(old: str) -> None:
     with rows.connection(old) as opened:
         rows.insert(opened, "projects", id="new", uid="bob", **own)
         for number, given in ((11, "new"), (12, project)):
-            rows.insert(
-                opened,
-                "conversations",
-                id=number,
-                thread_id=f"n{number}",
-                uid="bob" if given == "new" else "alice",
-                agent_id="chat",
-                is_pinned=False,
-                project_id=given,
-            )
+            uid = "bob" if given == "new" else "alice"
+            samples.conversation_in(opened, number, f"n{number}", given, uid)
 
     with connect(old) as database:
         counts = database.roll_back(recorded)
