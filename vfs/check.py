@@ -57,8 +57,11 @@ from vfs.workspace import OWNER, ROOTS, SHARED, WORKSPACE, Storage
 
 __all__ = ["Finding", "Kind", "check"]
 
-_FILE_SYSTEMS_OWN: Final = b"lost+found"
-"""What mkfs puts into the root of a file system, which a root of the storage may be."""
+_NOT_THE_LAYOUTS: Final = frozenset(
+    (b"lost+found", b".v072-runtime-identity", b".legacy-migration-complete")
+)
+"""What may stand in a root besides: what mkfs puts into the root of a file system, and the markers
+that a migration leaves."""
 
 _USER_DATA, _PROJECTIONS, _STORE = (Place(name.encode()) for name in ROOTS)
 
@@ -269,7 +272,7 @@ def _level(root: Directory, path: Parts, place: Place, base: int = 0) -> _Level:
         parts = (*path, name)
         if is_temporary(name):
             yield leftover(place, parts[base:])
-        elif path or name != _FILE_SYSTEMS_OWN:
+        elif path or name not in _NOT_THE_LAYOUTS:
             try:
                 yield name, root.stat(parts)
             except NotFound:
