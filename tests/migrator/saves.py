@@ -362,7 +362,7 @@ class Saves:
             self.slugs.append(slug)
         if not row:
             return
-        self.rows.skills[slug] = f"shared/{slug}" if files else f"skills/{slug}"
+        self.rows.skills[slug] = f"shared/{slug}"
         if self._database is not None:
             rows.insert(
                 self._database,
@@ -398,7 +398,7 @@ class Saves:
     def work_out(self) -> None:
         """Works out the answer from what the saves hold now."""
         before = snapshot(self.source)
-        self.tree = answer(before, self.parts, self.empty)
+        self.tree = answer(before, self.parts, self.empty, in_place=self.in_place)
         self.skill_tree = answer(
             before,
             [(f"skills/{slug}".encode(), f"shared/{slug}".encode()) for slug in self.slugs],
@@ -429,14 +429,23 @@ def _rewritten_input(given: Any, workdir: str) -> Any:
     return {**given, "filepaths": [mapped(path, workdir) for path in given["filepaths"]]}
 
 
-def answer(before: Tree, parts: Sequence[tuple[bytes, bytes]], empty: Sequence[bytes]) -> Tree:
-    """What parts of old saves make of a new root, the directories above them included."""
-    made: Tree = {}
-    for path in empty:
-        made[path] = _directory(None)
-    inodes: dict[tuple[bytes, bytes], list[bytes]] = {}
+def answer(
+    before: Tree,
+    parts: Sequence[tuple[bytes, bytes]],
+    empty: Sequence[bytes],
+    *,
+    in_place: bool = False,
+) -> Tree:
+    """What parts of old saves make of a new root, the directories above them included.
+
+    `in_place`: the root is the old `threads`.
+    """
+    made: Tree = {path: _directory(None) for path in empty}
     for old, new in parts:
         for path, node in _beneath(before, old, new):
+            if in_place and old == b"threads/" + new:
+                # It stays where it is, so a copy is no twin of it.
+                node = replace(node, twin=None)
             taken, there = _taken(node), made.get(path)
             if taken is None:
                 continue
@@ -444,23 +453,33 @@ def answer(before: Tree, parts: Sequence[tuple[bytes, bytes]], empty: Sequence[b
                 made[path] = taken
             elif taken.kind == "directory" and there.kind == "directory":
                 made[path] = _directory(max(taken.mtime_ns or 0, there.mtime_ns or 0))
-    for path, node in list(made.items()):
-        if node.twin:
-            # Groups are kept among the files of one user.
-            user = b"/".join(path.split(b"/")[:2])
-            inodes.setdefault((user, node.twin), []).append(path)
+    for path in list(made):
         above = path.rpartition(b"/")[0]
         while above not in made or made[above].kind != "directory":
             made[above] = _directory(None)
             above = above.rpartition(b"/")[0]
-    for twins in inodes.values():
-        for path in twins:
-            made[path] = replace(made[path], twin=min(twins) if len(twins) > 1 else b"")
+    made |= _twins(made)
     # What stands at the top of a workspace is the user's and the migrator's.
     return {
         path: replace(node, mtime_ns=None) if path.endswith((b"/workspace", b"/projects")) else node
         for path, node in sorted(made.items())
     }
+
+
+def _twins(made: Tree) -> Tree:
+    """The files that were twins before, with the twins that they have now."""
+    groups: dict[bytes, dict[bytes, list[bytes]]] = {}
+    for path, node in made.items():
+        if node.twin:
+            user = b"/".join(path.split(b"/")[:2])
+            groups.setdefault(node.twin, {}).setdefault(user, []).append(path)
+    changed = {}
+    for users in groups.values():
+        for twins in users.values():
+            # Whether a group of several users' files stays one depends on how it is transferred.
+            twin = None if len(users) > 1 else min(twins) if len(twins) > 1 else b""
+            changed |= {path: replace(made[path], twin=twin) for path in twins}
+    return changed
 
 
 def _beneath(before: Tree, old: bytes, new: bytes) -> Iterable[tuple[bytes, Node]]:
@@ -475,7 +494,7 @@ def _taken(node: Node) -> Node | None:
     if node.kind == "directory":
         return replace(node, mode=0o700, owner=OWNER)
     if node.kind == "link":
-        return replace(node, mode=None, owner=OWNER)
+        return replace(node, mode=None, owner=OWNER, twin=None)
     if node.kind == "file":
         assert node.mode is not None
         return replace(node, mode=0o700 if node.mode & 0o111 else 0o600, owner=OWNER)
@@ -486,8 +505,6 @@ def _wins(node: Node, there: Node) -> bool:
     """Whether a later part's entry replaces an earlier one's."""
     if node.kind == "directory" or there.kind == "directory":
         return node.kind == "directory" and there.kind != "directory"
-    if (node.kind, node.digest, node.text) == (there.kind, there.digest, there.text):
-        return False
     return (node.mtime_ns or 0) >= (there.mtime_ns or 0)
 
 

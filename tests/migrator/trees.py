@@ -23,6 +23,9 @@ _KINDS = {
     stat.S_IFBLK: "device",
 }
 
+BLOCK = 1 << 16
+"""Bytes: how exactly the places of holes are told."""
+
 _SHOWN = 30
 """Differences that a failing test shows."""
 
@@ -45,7 +48,8 @@ class Node:
     xattrs: tuple[tuple[str, bytes], ...] | None = None
     """Those of users, by name."""
     data: tuple[tuple[int, int], ...] | None = None
-    """Where a file that has holes has data: begin and end in bytes; empty without holes."""
+    """Where a file that has holes has data, in blocks of `BLOCK`: begin and end in bytes. Empty for
+    one without holes of that size."""
     twin: bytes | None = None
     """The first path in the tree that is the same inode; b"" if it is alone."""
 
@@ -162,6 +166,9 @@ def _data(fd: int, size: int) -> tuple[tuple[int, int], ...]:
         except OSError:  # ENXIO: nothing but a hole is left
             break
         end = os.lseek(fd, begin, os.SEEK_HOLE)
+        begin, end = begin // BLOCK * BLOCK, min(-(-end // BLOCK) * BLOCK, size)
+        if segments and segments[-1][1] >= begin:
+            begin, _ = segments.pop()
         segments.append((begin, end))
     return () if segments == [(0, size)] else tuple(segments)
 
