@@ -11,9 +11,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from migrator.database import access, cutover, proving, reading, rollback, schema
+from migrator.database.failures import UNREACHABLE
 from migrator.database.model import Change, Conversation, Counts, Schema, SkillRow
 from migrator.errors import MigratorError, Precondition, Usage
 from vfs.closing import Closing
+from vfs.printable import printable
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import URL
@@ -79,7 +81,7 @@ class Database(Closing):
             raise
         except MigratorError as exc:
             raise Precondition(
-                f"cannot connect to {self.label}: {exc.message}",
+                f"cannot connect to {self.label}: {exc.message.removeprefix(UNREACHABLE)}",
                 fix="see to it that the URL is right and the database runs",
             ) from None
 
@@ -173,10 +175,12 @@ def _dialect(url: URL) -> Literal["postgresql", "sqlite"]:
 
 
 def _label(url: URL, dialect: str) -> str:
-    return url.set(drivername=dialect, password=None, query={}).render_as_string()
+    plain = type(url).create(dialect, url.username, None, url.host, url.port, url.database)
+    return printable(plain.render_as_string())
 
 
 def _missing(exc: ModuleNotFoundError, extra: str) -> Precondition:
     return Precondition(
-        f"the Python package {exc.name} is not installed", fix=f"run: pip install '{extra}'"
+        f"the Python package {str(exc.name).partition('.')[0]} is not installed",
+        fix=f"run: pip install '{extra}'",
     )

@@ -16,7 +16,7 @@ from migrator.database.columns import PAGE, among, many, pages, update
 from migrator.database.model import Assignment, Change, Counts
 from migrator.database.projects import Projects
 from migrator.database.records import Changed, Log, Record
-from migrator.database.schema import find
+from migrator.database.schema import Found, find
 from migrator.database.tables import Making
 from migrator.errors import Mismatch, Precondition
 
@@ -28,13 +28,9 @@ T = TypeVar("T")
 
 def cut_over(session: Session, change: Change, record: Record) -> Counts:
     """Does all of it in the session's transaction; see `Database.cut_over`."""
+    _startable(session)
     lock(session)
-    found = find(session)
-    if found.schema.state in ("unreleased", "unknown"):
-        raise Precondition(
-            f"the database has not the schema to start from: {', '.join(found.schema.names)}",
-            fix="give the database of the version that is to be migrated",
-        )
+    found = _startable(session)
     orphans = sqlite_tables.orphans(session) if session.dialect == "sqlite" else {}
     counts = Counts()
     log = Log(session, record)
@@ -53,6 +49,17 @@ def cut_over(session: Session, change: Change, record: Record) -> Counts:
     if log.changed and session.dialect == "sqlite":
         sqlite_tables.prove(session, orphans)
     return counts
+
+
+def _startable(session: Session) -> Found:
+    """The schema; Precondition if it is none that a cut-over can start from."""
+    found = find(session)
+    if found.schema.state in ("unreleased", "unknown"):
+        raise Precondition(
+            f"the database has not the schema to start from: {', '.join(found.schema.names)}",
+            fix="give the database of the version that is to be migrated",
+        )
+    return found
 
 
 def lock(session: Session) -> None:

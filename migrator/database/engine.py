@@ -96,9 +96,8 @@ class Engine:
             self._writer = _sqlite(self.file, writing=True)
         else:
             self.file = None
-            query = {"connect_timeout": str(CONNECT_TIMEOUT), **url.query}
             self._reader = self._writer = sqlalchemy.create_engine(
-                url.set(drivername="postgresql+psycopg", query=query),
+                url.set(drivername="postgresql+psycopg", query=_options(url)),
                 poolclass=NullPool,
                 hide_parameters=True,
                 connect_args={"application_name": self.application},
@@ -182,6 +181,34 @@ _SEARCH_PATH: Final = """
         concat_ws(', ', quote_ident(:schema), nullif(current_setting('search_path'), '')),
         true)
 """
+
+
+_ONLY_ASYNCPG: Final = frozenset(
+    {
+        "async_fallback",
+        "command_timeout",
+        "direct_tls",
+        "max_cacheable_statement_size",
+        "max_cached_statement_lifetime",
+        "prepared_statement_cache_size",
+        "prepared_statement_name_func",
+        "server_settings",
+        "statement_cache_size",
+        "timeout",
+    }
+)
+"""Options of asyncpg's that say how to go about it, not where to; psycopg knows none of them."""
+
+
+def _options(url: URL) -> dict[str, str | tuple[str, ...]]:
+    """The URL's options for psycopg, which takes those of libpq."""
+    options: dict[str, str | tuple[str, ...]] = {"connect_timeout": str(CONNECT_TIMEOUT)}
+    for name, value in url.query.items():
+        if "asyncpg" not in url.drivername:
+            options[name] = value
+        elif name not in _ONLY_ASYNCPG:
+            options["sslmode" if name == "ssl" else name] = value
+    return options
 
 
 def _sqlite(file: bytes, *, writing: bool) -> sqlalchemy.Engine:

@@ -11,6 +11,10 @@ from migrator.errors import MigratorError, Mismatch, Precondition, Retryable
 _AGAIN: Final = "run the same command again: nothing was changed in the database"
 
 
+UNREACHABLE: Final = "the database cannot be reached: "
+"""How the message begins when there is no connection, or none any more."""
+
+
 def failure(exc: BaseException | None, secret: str | None) -> MigratorError:
     """The error of the migrator for one of sqlite3 or psycopg; `secret` is shown as ``***``."""
     said = _shown(exc, secret)
@@ -51,8 +55,10 @@ def _of_postgres(state: str, said: str) -> MigratorError:
             f"another session holds a lock in the database: {said}",
             fix="end the other sessions and run the same command again",
         )
-    if not state or state[:2] in ("08", "53", "57", "58", "40"):
-        return Retryable(f"the database went away or has no room: {said}", fix=_AGAIN)
+    if not state or state[:2] in ("08", "57"):
+        return Retryable(f"{UNREACHABLE}{said}", fix=_AGAIN)
+    if state[:2] in ("40", "53", "58"):
+        return Retryable(f"the database server could not do it now: {said}", fix=_AGAIN)
     if state == "42501":
         return Precondition(
             f"the database user lacks a right: {said}",
