@@ -63,23 +63,6 @@ class Piece:
     """Whether to go into the directories that are changed."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Change:
-    """Entries of one directory whose old state is recorded, about to be changed."""
-
-    root: str
-    path: Path
-    fd: int
-    """The directory."""
-    names: list[bytes]
-    owners: list[int]
-    """Positions of the names whose owner is to be set."""
-    modes: list[int]
-    """Positions of those whose mode is to be set."""
-    wanted: list[int]
-    """The modes of all."""
-
-
 class _Way:
     """Where a walk stands beneath its start, and the directories that wait on each level."""
 
@@ -145,7 +128,8 @@ class Worker(Closing):
         self._owner = owner
         self._count = count
         self._looker = Looker()
-        self._batch: list[_Change] = []
+        self._batch: list[tuple[int, Old]] = []
+        """Directories, and what is recorded of their entries, which is about to be changed."""
         self._size = 0
         self._owned = Owned()
 
@@ -234,8 +218,11 @@ class Worker(Closing):
         """Records the entries that are not yet as they should be, for the batch."""
         uid, gid = self._owner
         wrong = {mode: modes.bits(mode) != modes.wanted(mode) for mode in kinds}
-        columns = zip(seen.uids, seen.gids, seen.modes, strict=True)
-        todo = [u != uid or g != gid or wrong[mode] for u, g, mode in columns]
+        if uid not in seen.uids:
+            todo = [True] * len(seen.names)
+        else:
+            entries = zip(seen.uids, seen.gids, seen.modes, strict=True)
+            todo = [u != uid or g != gid or wrong[mode] for u, g, mode in entries]
         number = sum(todo)
         self._count(len(todo) - number)
         if not number:
@@ -252,17 +239,7 @@ class Worker(Closing):
             gids=list(compress(seen.gids, todo)),
             modes=list(compress(seen.modes, todo)),
         )
-        owners = zip(old.uids, old.gids, strict=True)
-        change = _Change(
-            root=root,
-            path=path,
-            fd=os.dup(fd),
-            names=old.names,
-            owners=[n for n, (u, g) in enumerate(owners) if u != uid or g != gid],
-            modes=[n for n, mode in enumerate(old.modes) if wrong[mode]],
-            wanted=[modes.wanted(mode) for mode in old.modes],
-        )
-        self._batch.append(change)
+        self._batch.append((os.dup(fd), old))
         self._recorder.append(old)
         self._size += number
         if self._size >= BATCH:
@@ -272,29 +249,33 @@ class Worker(Closing):
         """Makes the records of the batch durable, and then changes what they tell of."""
         if self._batch:
             self._recorder.sync()
-            for change in self._batch:
-                self._change(change)
+            for fd, old in self._batch:
+                self._change(fd, old)
         self._drop_batch()
 
     def _drop_batch(self) -> None:
-        for change in self._batch:
-            os.close(change.fd)
+        for fd, _ in self._batch:
+            os.close(fd)
         self._batch.clear()
         self._size = 0
 
-    def _change(self, change: _Change) -> None:
+    def _change(self, fd: int, old: Old) -> None:
         uid, gid = self._owner
-        names = [change.names[n] for n in change.owners]
-        errors = change_owners(change.fd, names, [uid] * len(names), [gid] * len(names))
-        failed = {change.owners[n]: exc for n, exc in errors.items()}
+        if uid not in old.uids:
+            names = old.names
+        else:
+            entries = zip(old.names, old.uids, old.gids, strict=True)
+            names = [name for name, u, g in entries if u != uid or g != gid]
+        failed = change_owners(fd, names, [uid] * len(names), [gid] * len(names))
         # After the owner: setting that takes bits off the mode.
-        names = [change.names[n] for n in change.modes]
-        errors = change_modes(change.fd, names, [change.wanted[n] for n in change.modes])
-        failed |= {change.modes[n]: exc for n, exc in errors.items()}
-        for n, exc in failed.items():
-            self._failed(change.root, (*change.path, change.names[n]), exc)
-        self._owned.changed += len(change.names) - len(failed)
-        self._count(len(change.names))
+        new = {mode: modes.wanted(mode) for mode in set(old.modes)}
+        wrong = [modes.bits(mode) != new[mode] for mode in old.modes]
+        names = list(compress(old.names, wrong))
+        failed |= change_modes(fd, names, [new[mode] for mode in compress(old.modes, wrong)])
+        for name, exc in failed.items():
+            self._failed(old.root, (*old.path, name), exc)
+        self._owned.changed += len(old.names) - len(failed)
+        self._count(len(old.names))
 
     def _failed(self, root: str, path: Path, exc: OSError) -> None:
         """Tells of what could not be looked at, gone into or changed, if it is still there."""

@@ -83,7 +83,7 @@ def read(records: Iterable[Mapping[str, Any]]) -> Iterator[Old]:
             continue
         try:
             old = _old(record, last)
-        except (KeyError, TypeError, ValueError):
+        except (AttributeError, KeyError, TypeError, ValueError):
             raise _mismatch() from None
         yield old
         last = old.path
@@ -91,13 +91,14 @@ def read(records: Iterable[Mapping[str, Any]]) -> Iterator[Old]:
 
 def _old(record: Mapping[str, Any], last: Path) -> Old:
     names = exact(record["names"]).split(b"/")
-    if len(last) < record["keep"] or {b"", b".."} & set(names) or "\0" in record["names"]:
-        raise _mismatch()
+    keep = record["keep"]
     uid, gid = record["to"]
     count = len(names)
+    if not 0 <= keep <= len(last) or {b"", b".."} & set(names) or "\0" in record["names"]:
+        raise _mismatch()
     return Old(
         root=record["root"],
-        path=last[: record["keep"]] + path_exact(record["path"]),
+        path=last[:keep] + path_exact(record["path"]),
         to=(uid, gid),
         names=names,
         inos=_list(record["ino"], count),

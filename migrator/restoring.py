@@ -26,6 +26,8 @@ from vfs.bulk import Looker, change_modes, change_owners
 from vfs.errors import LinkRefused, NotADirectory, NotFound, VfsError
 
 _GONE: Final = frozenset((errno.ENOENT, errno.ESTALE))
+_NOTHING: Final = (0, 0, 0, 0)
+"""What is now where nothing is; no inode has the number 0."""
 
 
 @dataclass(slots=True)
@@ -99,61 +101,47 @@ def _give_back(
 
 def _in_directory(directory: Directory, old: Old, looker: Looker, restored: Restored) -> None:
     seen = looker.look(directory.fd, directory.mnt_id, old.names)
-    now = {
-        name: (ino, uid, gid, mode)
-        for name, ino, uid, gid, mode in zip(
-            seen.names, seen.inos, seen.uids, seen.gids, seen.modes, strict=True
-        )
-    }
+    columns = zip(seen.inos, seen.uids, seen.gids, seen.modes, strict=True)
+    now = dict(zip(seen.names, columns, strict=True))
     refused = {name: exc for name, exc in seen.errors if exc.errno not in _GONE}
-    todo: list[int] = []
-    owners: list[int] = []
-    for n, name in enumerate(old.names):
+    owners: list[tuple[bytes, int, int]] = []
+    back: list[tuple[bytes, int]] = []
+    entries = zip(old.names, old.inos, old.uids, old.gids, old.modes, strict=True)
+    for name, old_ino, old_uid, old_gid, old_mode in entries:
         if name in refused:
-            _fail(old, n, refused[name], restored)
-        elif name not in now or now[name][0] != old.inos[n]:
+            continue
+        ino, uid, gid, mode = now.get(name, _NOTHING)
+        if ino != old_ino:
             restored.gone += 1
+            continue
+        judgement = judge((uid, gid), mode, (old_uid, old_gid), old_mode, old.to)
+        if judgement == "same":
+            restored.same += 1
+        elif judgement == "changed":
+            restored.changed += 1
         else:
-            _, uid, gid, mode = now[name]
-            judgement = judge((uid, gid), mode, (old.uids[n], old.gids[n]), old.modes[n], old.to)
-            if judgement == "back":
-                todo.append(n)
-                if (uid, gid) != (old.uids[n], old.gids[n]):
-                    owners.append(n)
-            elif judgement == "same":
-                restored.same += 1
-            else:
-                restored.changed += 1
-    if todo:
-        _change(directory, old, todo, owners, restored)
+            back.append((name, old_mode))
+            if (uid, gid) != (old_uid, old_gid):
+                owners.append((name, old_uid, old_gid))
+    failed = _change(directory.fd, owners, back)
+    restored.back += len(back) - len(failed)
+    for name, exc in (refused | failed).items():
+        restored.fail(Left("failed", old.root, (*old.path, name), exc.strerror or str(exc)))
 
 
 def _change(
-    directory: Directory, old: Old, todo: list[int], owners: list[int], restored: Restored
-) -> None:
-    errors = change_owners(
-        directory.fd,
-        [old.names[n] for n in owners],
-        [old.uids[n] for n in owners],
-        [old.gids[n] for n in owners],
+    dirfd: int, owners: list[tuple[bytes, int, int]], back: list[tuple[bytes, int]]
+) -> dict[bytes, OSError]:
+    """Sets the owners of some names and the modes of all; of those that refused, why."""
+    names = [name for name, _, _ in owners]
+    failed = change_owners(
+        dirfd, names, [uid for _, uid, _ in owners], [gid for _, _, gid in owners]
     )
-    failed = {owners[n]: exc for n, exc in errors.items()}
     # After the owner, which takes set-id bits off. A link has no mode of its own.
-    moded = [n for n in todo if n not in failed and not stat.S_ISLNK(old.modes[n])]
-    errors = change_modes(
-        directory.fd,
-        [old.names[n] for n in moded],
-        [modes.bits(old.modes[n]) for n in moded],
+    moded = [entry for entry in back if entry[0] not in failed and not stat.S_ISLNK(entry[1])]
+    return failed | change_modes(
+        dirfd, [name for name, _ in moded], [modes.bits(mode) for _, mode in moded]
     )
-    failed |= {moded[n]: exc for n, exc in errors.items()}
-    for n, exc in failed.items():
-        _fail(old, n, exc, restored)
-    restored.back += len(todo) - len(failed)
-
-
-def _fail(old: Old, n: int, exc: OSError, restored: Restored) -> None:
-    path = (*old.path, old.names[n])
-    restored.fail(Left("failed", old.root, path, exc.strerror or str(exc)))
 
 
 def judge(

@@ -122,39 +122,42 @@ def _why(dirfd: int, name: bytes) -> OSError:
 
 
 def change_owners(
-    dirfd: int, names: Sequence[bytes], uids: Iterable[int], gids: Iterable[int]
-) -> dict[int, OSError]:
-    """Sets the owner of each entry, a link's own. Positions of those that refused, and why.
+    dirfd: int, names: Sequence[bytes], uids: Sequence[int], gids: Sequence[int]
+) -> dict[bytes, OSError]:
+    """Sets the owner of each entry, a link's own. The names of those that refused, and why.
 
     The kernel takes set-id bits off files whose owner is set, even to what it was.
     """
-    uids, gids = list(uids), list(gids)
     flags = repeat(linux.AT_SYMLINK_NOFOLLOW)
     answers = list(map(_fchownat, repeat(dirfd), names, uids, gids, flags))
-    return _again(
-        answers,
-        lambda n: os.chown(names[n], uids[n], gids[n], dir_fd=dirfd, follow_symlinks=False),
-    )
+
+    def change(number: int) -> None:
+        uid, gid = uids[number], gids[number]
+        os.chown(names[number], uid, gid, dir_fd=dirfd, follow_symlinks=False)
+
+    return _again(change, names, answers)
 
 
-def change_modes(dirfd: int, names: Sequence[bytes], modes: Sequence[int]) -> dict[int, OSError]:
-    """Sets the mode of each entry, a link's refused. Positions of those that refused, and why."""
+def change_modes(dirfd: int, names: Sequence[bytes], modes: Sequence[int]) -> dict[bytes, OSError]:
+    """Sets the mode of each entry, a link's refused. The names of those that refused, and why."""
     if not has_fchmodat2():
-        return _again([-1] * len(names), lambda n: _change_held(dirfd, names[n], modes[n]))
+        return _again(lambda n: _change_held(dirfd, names[n], modes[n]), names, [-1] * len(names))
     number, flags = repeat(linux.SYS_FCHMODAT2), repeat(linux.AT_SYMLINK_NOFOLLOW)
     answers = list(map(_syscall, number, repeat(dirfd), names, modes, flags))
-    return _again(answers, lambda n: linux.fchmodat2(dirfd, names[n], modes[n]))
+    return _again(lambda n: linux.fchmodat2(dirfd, names[n], modes[n]), names, answers)
 
 
-def _again(answers: list[int], call: Callable[[int], None]) -> dict[int, OSError]:
-    """Makes the calls again that failed, one by one: what is left of them, and why."""
+def _again(
+    call: Callable[[int], None], names: Sequence[bytes], answers: list[int]
+) -> dict[bytes, OSError]:
+    """Makes the calls again that failed, one by one: who refuses still, and why."""
     errors = {}
     if any(answers):
         for number in compress(range(len(answers)), answers):
             try:
                 call(number)
             except OSError as exc:
-                errors[number] = exc
+                errors[names[number]] = exc
     return errors
 
 
