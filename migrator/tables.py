@@ -56,7 +56,7 @@ def show(outcome: Outcome, stream: TextIO) -> None:
         highlight=False,
         emoji=False,
     )
-    for number, block in enumerate(_blocks(outcome)):
+    for number, block in enumerate(_blocks(outcome, console.width)):
         if number:
             console.print()
         for piece in block:
@@ -65,8 +65,8 @@ def show(outcome: Outcome, stream: TextIO) -> None:
         stream.write((line if terminal else line.rstrip()) + "\n")
 
 
-def _blocks(outcome: Outcome) -> Iterator[list[RenderableType]]:
-    """The parts of an answer, which blank lines separate."""
+def _blocks(outcome: Outcome, width: int) -> Iterator[list[RenderableType]]:
+    """The parts of an answer, which blank lines separate, for so many columns."""
     yield [_text(outcome.summary, "bold")]
     if facts := list(_facts(outcome.details)):
         yield [_grid([(_words(name), _value(name, value)) for name, value in facts])]
@@ -79,7 +79,7 @@ def _blocks(outcome: Outcome) -> Iterator[list[RenderableType]]:
         elif value and isinstance(value, list | tuple):
             yield [_text(_words(name), "bold"), *_list(value)]
     for group in _grouped(outcome.findings):
-        yield list(_findings(group))
+        yield list(_findings(group, width))
     if outcome.next is not None:
         yield [_text(f"next: {outcome.next}", "bold")]
 
@@ -126,13 +126,25 @@ def _grouped(findings: Sequence[Finding]) -> Iterator[list[Finding]]:
         yield list(group)
 
 
-def _findings(group: Sequence[Finding]) -> Iterator[RenderableType]:
-    """Findings of one code: how many, the first of them, and what to do about them."""
-    first = group[0]
+def _findings(group: Sequence[Finding], width: int) -> Iterator[RenderableType]:
+    """Findings of one code: how many, the first of them, and what to do about them.
+
+    What holds for all of them is said once.
+    """
+    first, shown = group[0], group[:FINDINGS]
     fixes = {finding.fix for finding in group}
-    count = f" ({number(len(group))})" if len(group) > 1 else ""
-    yield _text(f"{first.severity}: {first.code}{count}", _STYLES[first.severity])
-    yield _grid([(finding.subject, _said(finding, fixes)) for finding in group[:FINDINGS]])
+    head = f"{first.severity}: {first.code}"
+    if len(group) == 1:
+        yield _text(head, _STYLES[first.severity])
+        yield from _beside([(first.subject, first.message)], width)
+    elif len({_said(finding, fixes) for finding in group}) == 1:
+        yield _text(
+            f"{head} ({number(len(group))}): {_said(first, fixes)}", _STYLES[first.severity]
+        )
+        yield _grid([(finding.subject,) for finding in shown])
+    else:
+        yield _text(f"{head} ({number(len(group))})", _STYLES[first.severity])
+        yield from _beside([(finding.subject, _said(finding, fixes)) for finding in shown], width)
     yield from _more(len(group) - FINDINGS)
     if len(fixes) == 1 and first.fix is not None:
         yield _text(f"  -> {first.fix}", "")
@@ -143,6 +155,20 @@ def _said(finding: Finding, fixes: set[str | None]) -> str:
     if len(fixes) == 1 or finding.fix is None:
         return finding.message
     return f"{finding.message}; {finding.fix}"
+
+
+def _beside(rows: Sequence[tuple[str, str]], width: int) -> Iterator[RenderableType]:
+    """Subjects with what is said of them beside them; beneath them where that does not fit."""
+    from rich.cells import cell_len
+    from rich.padding import Padding
+
+    longest = max(cell_len(subject) for subject, _ in rows)
+    if longest <= width // 3 or longest + max(cell_len(said) for _, said in rows) <= width - 6:
+        yield _grid(rows)
+        return
+    for subject, said in rows:
+        yield Padding(_text(subject, ""), (0, 0, 0, 2), expand=False)
+        yield Padding(_text(said, ""), (0, 0, 0, 4), expand=False)
 
 
 def _grid(rows: Sequence[tuple[str, ...]], *, right: Sequence[int] = ()) -> RenderableType:

@@ -101,7 +101,7 @@ def test_what_matters_most_comes_first_and_kinds_stay_together() -> None:
         "blocker: busy",
         "conflict: taken",
         "warning: a",
-        "warning: b (2)",
+        "warning: b (2): it has no row",
         "note: left",
     ]
 
@@ -138,6 +138,15 @@ def test_a_long_list_is_cut_and_says_how_much_it_hides() -> None:
         "  and 1 214 more: --json shows all",
         "  and 1 more: --json shows all",
         "  and 1 001 more: --json shows all",
+    ]
+
+
+def test_what_holds_for_all_findings_of_a_kind_is_said_once() -> None:
+    assert shown(of(findings=findings(2, fix="name its owner"))).split("\n")[2:6] == [
+        "warning: orphan (2): it has no row",
+        "  t0",
+        "  t1",
+        "  -> name its owner",
     ]
 
 
@@ -180,6 +189,21 @@ def test_on_a_terminal_lines_fold_and_nothing_is_left_out(
     text = shown(of(findings=[Finding("code", "note", name, "left alone")]), Screen())
     assert max(len(line) for line in text.split("\n")) <= 80
     assert text.count("x") == 100
+
+
+def test_what_does_not_fit_beside_a_long_name_stands_beneath_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TERM", "dumb")  # 80 columns
+    finding = Finding("code", "note", "path/" * 10, "it is no part of this layout: left alone")
+    assert shown(of(findings=[finding]), Screen()).split("\n")[2:5] == [
+        "note: code",
+        f"  {finding.subject}",
+        f"    {finding.message}",
+    ]
+    assert shown(of(findings=[finding])).split("\n")[3] == (
+        f"  {finding.subject}  {finding.message}"
+    )
 
 
 def test_a_terminal_with_colours_gets_them_unless_it_says_no(
