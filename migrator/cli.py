@@ -155,7 +155,5 @@ def _document(kind: str, message: str, fix: str | None, status: int) -> dict[str
 
 
 def _without_password(document: dict[str, object]) -> dict[str, object]:
-    return {
-        key: _PASSWORD.sub(r"\1:***@", value) if isinstance(value, str) else value
-        for key, value in document.items()
-    }
+    """The same; a message may repeat a URL that was typed or that a library knows."""
+    return {**document, "message": _PASSWORD.sub(r"\1:***@", str(document["message"]))}
