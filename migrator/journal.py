@@ -52,8 +52,8 @@ ROWS: Final = b"rows.jsonl"
 PROGRESS: Final = b"progress.json"
 LOCK: Final = b"lock"
 
-_ASIDE: Final = b"rolled-back-"
-"""How the folder begins into which the records of a rolled back migration are moved."""
+_ASIDE: Final = b"earlier-"
+"""How the folder's name begins into which the records of an earlier migration are moved."""
 
 _STAYS: Final = frozenset((JOURNAL, LOCK))
 """What `set_aside` leaves for last, and what it leaves."""
@@ -145,10 +145,10 @@ def read(directory: Directory) -> State:
 
 
 def set_aside(directory: Directory) -> bytes:
-    """Moves all that a migration has recorded into a folder of its own; the folder's name.
+    """Moves all that a migration has recorded into a folder of its own; that folder's name.
 
-    So that the next one starts afresh. The journal goes last: a call that was interrupted is made
-    up for by the next.
+    The next one starts afresh then. The journal goes last, so that a call that was interrupted is
+    made up for by the next.
     """
     names = directory.names()
     number = 1

@@ -23,9 +23,11 @@ missing or mistyped field of a known kind is `migrator.errors.Mismatch`.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any, Final, Literal
 
 from migrator.errors import Mismatch, Precondition
@@ -44,6 +46,8 @@ PUBLISHED: Final = frozenset(("published", "adopted"))
 
 Record = Mapping[str, Any]
 
+_encode: Final = json.JSONEncoder(separators=(",", ":")).encode
+
 
 @dataclass(frozen=True, slots=True)
 class Facts:
@@ -57,7 +61,7 @@ class Facts:
     """The program and version that began it."""
     layout: str
     method: str
-    """How files are transferred: ``link``, ``reflink``, ``copy``."""
+    """How files were to be transferred: ``auto``, ``link``, ``reflink``, ``copy``."""
     database: str | None
     """The database's URL without its password; None for a layout without one."""
     places: Mapping[str, bytes]
@@ -70,8 +74,16 @@ class UnitState:
 
     step: str
     """The last step, a `Step`."""
-    fields: dict[str, Any] = field(default_factory=dict)
-    """What its records told. `staged` starts anew; the later steps add to it."""
+    told: str
+    """`fields` as JSON: there may be 100 000 units, and as objects each would take six times the
+    room."""
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """What its records told; a new object each time. `staged` starts anew, the later steps add
+        to it."""
+        fields: dict[str, Any] = json.loads(self.told)
+        return fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +110,9 @@ class State:
 
     facts: Facts | None = None
     """None before the first record."""
-    phase: str | None = None
-    """The part of the work that was begun or done last."""
     phases: dict[str, str] = field(default_factory=dict)
-    """``begun`` or ``done`` by the part's name, in the order in which they were last begun."""
+    """``begun`` or ``done`` by the part's name, in order. A part that is begun again, as the next
+    run does, takes with it those that came after it."""
     units: dict[str, UnitState] = field(default_factory=dict)
     touched: dict[Place, Touched] = field(default_factory=dict)
     """The first values recorded, since only those were before the migration."""
@@ -161,8 +172,9 @@ class State:
     def word(self) -> str:
         """Where it stands, as a word.
 
-        ``nothing``, ``begun``, the name of the last part that is done with ``-done`` … ``done``,
-        ``rolling-back``, ``rolled-back``, ``finalizing``, ``finalized``.
+        ``nothing``; ``begun``, ``staged``, ``verified``, ``published``, ``cut-over``, ``owned``,
+        ``done`` as the parts of `run` end; ``rolling-back``, ``rolled-back``; ``finalizing``,
+        ``finalized``. A run after one that was done begins at ``begun`` again.
         """
         if self.rolling_back:
             return "rolled-back" if self.rolled_back else "rolling-back"
@@ -170,7 +182,12 @@ class State:
             return "finalized" if self.finalized else "finalizing"
         if not self.begun:
             return "nothing"
-        return _WORDS.get((self.phase, self.phases.get(self.phase or "")), "begun")
+        word = "begun"
+        for part, reached in _WORDS.items():
+            if self.phases.get(part) != "done":
+                break
+            word = reached
+        return word
 
     def steps(self) -> Counter[str]:
         """How many units are at each step."""
@@ -215,21 +232,22 @@ class State:
         )
 
     def _phase(self, record: Record) -> None:
-        name = record["name"]
-        if record["state"] == "begun":
-            self.phases.pop(name, None)
-        self.phases[name] = record["state"]
-        self.phase = name
+        name, state = record["name"], record["state"]
+        if state == "begun" and name in self.phases:
+            before = list(takewhile(lambda part: part != name, self.phases))
+            self.phases = {part: self.phases[part] for part in before}
+        self.phases[name] = state
 
     def _unit(self, record: Record) -> None:
         key, step = record["key"], record["step"]
         fields = {name: value for name, value in record.items() if name not in _UNIT_OWN}
         unit = self.units.get(key)
         if unit is None or step == "staged":
-            self.units[key] = UnitState(step, fields)
-        else:
-            unit.step = step
-            unit.fields.update(fields)
+            self.units[key] = UnitState(step, _encode(fields))
+            return
+        unit.step = step
+        if fields:
+            unit.told = _encode(unit.fields | fields)
 
     def _touched(self, record: Record) -> None:
         place = _place(record)
@@ -286,20 +304,15 @@ def _damaged(what: str) -> Mismatch:
 
 _UNIT_OWN: Final = frozenset(("kind", "key", "step"))
 
-_WORDS: Final[Mapping[tuple[str | None, str | None], str]] = {
-    ("stage", "done"): "staged",
-    ("verify", "done"): "verified",
-    ("publish", "begun"): "verified",
-    ("publish", "done"): "published",
-    ("database", "begun"): "published",
-    ("database", "done"): "cut-over",
-    ("ownership", "begun"): "cut-over",
-    ("ownership", "done"): "owned",
-    ("markers", "begun"): "owned",
-    ("markers", "done"): "done",
-    ("verify", "begun"): "staged",
+_WORDS: Final = {
+    "stage": "staged",
+    "verify": "verified",
+    "publish": "published",
+    "database": "cut-over",
+    "ownership": "owned",
+    "markers": "done",
 }
-"""Where it stands by the part that was begun or done last."""
+"""Where it stands once a part of `run` is done, in the order of the parts."""
 
 _FOLDS: Final[Mapping[str, Callable[[State, Record], None]]] = {
     "phase": State._phase,
