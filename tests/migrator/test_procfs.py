@@ -233,31 +233,60 @@ def test_a_bind_mount_in_a_sandbox_is_found_with_and_without_an_open_file(saves:
         assert found.here == ()
 
 
-def test_a_sandbox_with_a_root_of_its_own_is_seen_by_its_file_system_not_by_its_paths(
-    saves: Path,
-) -> None:
-    jail, decoy = saves.parent / "jail", saves.parent / "decoy"
-    jail.mkdir()
-    decoy.mkdir()
-    script = """
+# Makes $2 the root directory, in which $1 is mounted at $3, and opens a file there.
+JAIL = """
 mount -t tmpfs none "$2"
 mkdir -p "$2/old" "$2/usr" "$2/proc" "$2$3"
 mount --bind "$1" "$2$3"
 mount --rbind /usr "$2/usr"
 mount -t proc proc "$2/proc"
 ln -s usr/bin usr/lib usr/lib64 "$2"
-exec 4>>"$2$3/t1/report"
+exec 4>>"$2$3/file"
 pivot_root "$2" "$2/old"
 cd /
 umount -l /old
 """
-    with apart(script, saves / "threads", jail, decoy) as pid:
+
+
+def test_a_sandbox_with_a_root_of_its_own_is_seen_by_its_file_system_not_by_its_paths(
+    saves: Path,
+) -> None:
+    jail, decoy = saves.parent / "jail", saves.parent / "decoy"
+    jail.mkdir()
+    decoy.mkdir()
+    with apart(JAIL, saves / "threads", jail, decoy) as pid:
         found = survey(saves)
-        assert found.uses == (use(pid, "open for writing", b"threads/t1/report"),)
+        assert found.uses == (use(pid, "open for writing", b"threads/file"),)
         assert found.elsewhere == (
             Mounted("source", b"threads", bytes(decoy), False, pid, comm(pid)),
         )
         assert survey(decoy) == replace(found, uses=(), elsewhere=())
+
+
+def test_a_sandbox_may_have_all_of_it_mounted_at_the_very_path_it_has_here(
+    saves: Path, mount: Mount
+) -> None:
+    mount(saves, "-t", "tmpfs", "none")
+    jail = saves.parent / "jail"
+    jail.mkdir()
+    with apart(JAIL, saves, jail, saves) as pid:
+        assert survey(saves).elsewhere == (
+            Mounted("source", b"", bytes(saves), False, pid, comm(pid)),
+        )
+
+
+def test_in_a_pid_namespace_of_its_own_the_survey_says_that_it_is_partial(saves: Path) -> None:
+    code = """
+import sys
+from migrator import procfs
+from vfs.beneath import Directory
+with Directory.open(sys.argv[1]) as root:
+    print(procfs.survey({"source": root}).partial)
+"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c", code, saves]
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True)
+    assert done.stdout == b"True\n"
 
 
 def test_a_process_that_changed_its_root_in_a_sandbox_is_seen_too(saves: Path) -> None:
