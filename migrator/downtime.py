@@ -197,7 +197,8 @@ def _unreadable(survey: Survey) -> Finding:
     count = len(survey.unreadable)
     first = ", ".join(map(str, survey.unreadable[:_PIDS_MAX]))
     more = ", …" if count > _PIDS_MAX else ""
-    message = f"{count} processes cannot be looked into (pid {first}{more})"
+    noun = "process" if count == 1 else "processes"
+    message = f"{count} {noun} cannot be looked into (pid {first}{more})"
     if survey.entitled:
         return Finding("processes_unreadable", "note", "processes", message)
     return Finding(

@@ -215,12 +215,14 @@ def test_blockers_come_first_however_they_were_found() -> None:
 
 
 @pytest.mark.parametrize(
-    ("entitled", "severity", "fix"),
+    ("pids", "entitled", "severity", "message", "fix"),
     [
-        (True, "note", None),
+        ((1,), True, "note", "1 process cannot be looked into (pid 1)", None),
         (
+            (1, 2, 3, 4, 5, 6, 7),
             False,
             "warning",
+            "7 processes cannot be looked into (pid 1, 2, 3, 4, 5, …)",
             "run as root, with CAP_SYS_PTRACE; or see to it that none of them uses the storage",
         ),
     ],
@@ -228,21 +230,17 @@ def test_blockers_come_first_however_they_were_found() -> None:
 def test_processes_that_cannot_be_looked_into_are_counted(
     saves: Path,
     monkeypatch: pytest.MonkeyPatch,
+    pids: tuple[int, ...],
     entitled: bool,
     severity: Any,
+    message: str,
     fix: str | None,
 ) -> None:
-    survey = Survey((), (), (), tuple(range(1, 8)), entitled, partial=False)
+    survey = Survey((), (), (), pids, entitled, partial=False)
     monkeypatch.setattr(procfs, "survey", lambda *_args, **_options: survey)
     with Directory.open(saves) as root:
         assert downtime.look({"source": root}, None, None, {}, engine_socket="/none") == [
-            Finding(
-                "processes_unreadable",
-                severity,
-                "processes",
-                "7 processes cannot be looked into (pid 1, 2, 3, 4, 5, …)",
-                fix,
-            )
+            Finding("processes_unreadable", severity, "processes", message, fix)
         ]
 
 
