@@ -20,6 +20,7 @@ from typing import Any, Final
 from migrator.errors import Mismatch
 from migrator.lines import Appender, exact, path_exact, path_text, text
 from migrator.units import Path
+from vfs.beneath import check_name
 
 KIND: Final = "old"
 
@@ -53,7 +54,7 @@ class Recorder:
 
     def append(self, old: Old) -> None:
         """Appends one record, which is not durable yet. OSError."""
-        keep = _shared(self._last, old.path)
+        keep = shared(self._last, old.path)
         self._appender.append(
             {
                 "kind": KIND,
@@ -83,7 +84,7 @@ def read(records: Iterable[Mapping[str, Any]]) -> Iterator[Old]:
             continue
         try:
             old = _old(record, last)
-        except (AttributeError, KeyError, TypeError, ValueError):
+        except (AttributeError, KeyError, OSError, TypeError, ValueError):
             raise _mismatch() from None
         yield old
         last = old.path
@@ -92,13 +93,16 @@ def read(records: Iterable[Mapping[str, Any]]) -> Iterator[Old]:
 def _old(record: Mapping[str, Any], last: Path) -> Old:
     names = exact(record["names"]).split(b"/")
     keep = record["keep"]
+    down = path_exact(record["path"])
+    for name in down:
+        check_name(name)
     uid, gid = record["to"]
     count = len(names)
     if not 0 <= keep <= len(last) or {b"", b".."} & set(names) or "\0" in record["names"]:
         raise _mismatch()
     return Old(
         root=record["root"],
-        path=last[:keep] + path_exact(record["path"]),
+        path=last[:keep] + down,
         to=(uid, gid),
         names=names,
         inos=_list(record["ino"], count),
@@ -108,7 +112,7 @@ def _old(record: Mapping[str, Any], last: Path) -> Old:
     )
 
 
-def _shared(last: Path, path: Path) -> int:
+def shared(last: Path, path: Path) -> int:
     """How many names two paths begin with alike."""
     shorter = min(len(last), len(path))
     for count in (shorter, shorter - 1):  # the next one down, or of the same directory, at C's pace

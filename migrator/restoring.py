@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import stat
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,13 +20,20 @@ from typing import Final, Literal
 
 from migrator import modes
 from migrator.lines import records
-from migrator.oldowners import Old, read
+from migrator.oldowners import Old, read, shared
 from migrator.owned import TOLD, Left
+from migrator.units import Path
 from vfs.beneath import Directory
 from vfs.bulk import Looker, change_modes, change_owners
-from vfs.errors import LinkRefused, NotADirectory, NotFound, VfsError
+from vfs.closing import Closing
+from vfs.descent import Descent
+from vfs.errors import NotFound
+from vfs.resolving import O_LIST
 
-_GONE: Final = frozenset((errno.ENOENT, errno.ESTALE))
+_GONE: Final = frozenset((errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ESTALE))
+"""Answers about an entry or a directory that is not there any more, or is another."""
+_OURS: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))
+"""Failures of this process or machine, which say nothing of the entry."""
 _NOTHING: Final = (0, 0, 0, 0)
 """What is now where nothing is; no inode has the number 0."""
 
@@ -69,33 +77,75 @@ def restore(
     """
     restored = Restored()
     looker = Looker()
-    for file in files:
-        try:
-            for old in read(records(state, file)):
-                _give_back(roots, old, looker, restored)
-                count(len(old.names))
-        except NotFound:
-            continue
+    with _Way(roots) as way:
+        for file in files:
+            try:
+                for old in read(records(state, file)):
+                    _give_back(way, old, looker, restored)
+                    count(len(old.names))
+            except NotFound:
+                continue
     return restored
 
 
-def _give_back(
-    roots: Mapping[str, Directory], old: Old, looker: Looker, restored: Restored
-) -> None:
-    root = roots.get(old.root)
-    if root is None:
-        restored.gone += len(old.names)
-        return
+class _Way(Closing):
+    """The directory of one record after the other: each is reached from the one before."""
+
+    def __init__(self, roots: Mapping[str, Directory]) -> None:
+        self._roots = roots
+        self._root: str | None = None
+        self._path: list[bytes] = []
+        self._descent: Descent | None = None
+
+    def close(self) -> None:
+        """Releases the descriptors; a second call does nothing."""
+        if self._descent is not None:
+            self._descent.close()
+        self._descent = None
+
+    def go(self, root: str, path: Path) -> Directory:
+        """The directory, good until the next call. OSError."""
+        try:
+            descent = self._up(root, path)
+        except OSError:
+            # A directory on the way was moved meanwhile: down again from the top.
+            self.close()
+            descent = self._up(root, path)
+        for name in path[len(self._path) :]:
+            descent.enter(name)
+            self._path.append(name)
+        return descent.here
+
+    def _up(self, root: str, path: Path) -> Descent:
+        """Where both paths are one yet."""
+        if self._descent is None or root != self._root:
+            self.close()
+            top = self._roots[root]
+            fd = os.open(".", O_LIST, dir_fd=top.fd)
+            self._descent, self._root = Descent(Directory(fd, top.mnt_id)), root
+            self._path.clear()
+        common = shared(tuple(self._path), path)
+        while len(self._path) > common:
+            self._path.pop()
+            self._descent.leave()
+        return self._descent
+
+
+def _give_back(way: _Way, old: Old, looker: Looker, restored: Restored) -> None:
     try:
-        directory = root.directory(old.path)
-    except (NotFound, NotADirectory, LinkRefused):
+        directory = way.go(old.root, old.path)
+    except KeyError:
         restored.gone += len(old.names)
-        return
-    except VfsError as exc:
-        for name in old.names:
-            restored.fail(Left("failed", old.root, (*old.path, name), exc.message))
-        return
-    with directory:
+    except OSError as exc:
+        if exc.errno in _GONE:
+            restored.gone += len(old.names)
+        elif exc.errno in _OURS:
+            raise
+        else:
+            for name in old.names:
+                path = (*old.path, name)
+                restored.fail(Left("failed", old.root, path, exc.strerror or str(exc)))
+    else:
         _in_directory(directory, old, looker, restored)
 
 

@@ -139,6 +139,8 @@ def test_records_of_other_kinds_are_passed_over() -> None:
         {"mode": [1, 2, 3]},
         {"to": [1]},
         {"path": 5},
+        {"path": [".."]},
+        {"path": ["a/b"]},
     ],
 )
 def test_a_record_that_cannot_be_is_refused(change: dict[str, Any]) -> None:
