@@ -17,7 +17,7 @@ from typing import TypeVar
 from migrator import downtime, locks, planning
 from migrator import journal as journals
 from migrator.database import Database, connect
-from migrator.errors import MigratorError
+from migrator.errors import MigratorError, Usage
 from migrator.findings import Finding
 from migrator.outcome import Outcome
 from migrator.places import ROOTS, open_folder, open_source, parent_of, root_path
@@ -119,6 +119,8 @@ class Look:
     def _try(self, subject: str, action: Callable[[], T | None]) -> T | None:
         try:
             return action()
+        except Usage:
+            raise  # there is nothing to be put right but the command line
         except MigratorError as exc:
             self.findings.append(Finding(exc.kind, "blocker", subject, exc.message, exc.fix))
             return None

@@ -23,7 +23,7 @@ from migrator.journal import Journal
 from migrator.units import Path, RootName, Unit
 from vfs import dirfd, linux
 from vfs.beneath import Directory
-from vfs.errors import VfsError, from_oserror
+from vfs.errors import LinkRefused, NotADirectory, NotFound, VfsError, from_oserror
 from vfs.printable import printable
 from vfs.resolving import O_LIST, resolver
 
@@ -64,6 +64,21 @@ def publish(
             journal.sync()
     journal.sync()
     return findings
+
+
+def in_the_way(unit: Unit, root: Directory) -> str | None:
+    """Why a unit cannot get its name, as far as that shows before it is staged; None if it may.
+
+    So that a run that finds the conflicts of an earlier one changes nothing.
+    """
+    try:
+        if stat.S_ISDIR(root.stat(unit.target).mode):
+            return None
+    except NotFound:
+        return None
+    except (NotADirectory, LinkRefused):
+        pass
+    return "something that is no directory stands where one belongs"
 
 
 def conflict(unit: Unit, reason: str) -> Finding:

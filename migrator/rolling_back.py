@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Final
 
 from migrator import checking, markers, removing, restoring
 from migrator.errors import Precondition, Retryable
@@ -46,6 +47,10 @@ def rollback(request: Request, progress: Progress) -> Outcome:
                 fix="restore a backup" if state.finalized else "finish it: migrator finalize",
             )
         return _Rollback(session, progress).go()
+
+
+_WORKSPACE: Final = 3
+"""The names in the path of a workspace: ``shared/<user>/workspace``."""
 
 
 class _Rollback:
@@ -121,12 +126,16 @@ class _Rollback:
         units = session.recorded_units()
         known = session.journal.state.units
         self._progress.phase("remove")
+        inside = self._made_in_workspaces()
         # Workdirs before the workspaces that hold them.
         for unit in sorted(units.values(), key=lambda unit: -len(unit.target)):
             root = session.roots.get(unit.root)
             if root is None:
                 continue
             step = known[unit.key].step
+            for path in inside.get((unit.root, unit.target), ()):
+                with suppress(NotFound, NotEmpty):
+                    root.remove_directory(path)
             if step in ("published", "publishing"):
                 removed = removing.remove_target(unit, root, session.records(unit))
                 for path in removed.kept:
@@ -139,6 +148,13 @@ class _Rollback:
         for name, path in {(unit.root, (*unit.holder, STAGING)) for unit in units.values()}:
             if name in session.roots:
                 removing.sweep(session.roots[name], path)
+
+    def _made_in_workspaces(self) -> dict[tuple[str, Path], list[Path]]:
+        """The directories that were made in published workspaces, by these; the inner first."""
+        found: dict[tuple[str, Path], list[Path]] = {}
+        for name, path in reversed(self._session.journal.state.made):
+            found.setdefault((name, path[:_WORKSPACE]), []).append(path)
+        return found
 
     def _directories(self) -> None:
         state = self._session.journal.state

@@ -45,6 +45,7 @@ from migrator.units import STAGING, RootName, Unit
 from migrator.workers import map_parallel
 from vfs.beneath import Directory
 from vfs.errors import VfsError
+from vfs.making import make_directories
 from vfs.workspace import OWNER
 
 _BATCH = 256
@@ -159,15 +160,19 @@ class _Run:
 
     def _stage(self, todo: Sequence[Unit]) -> None:
         session = self._session
-        places: dict[str, Place] = {unit.key: (unit.root, (*unit.holder, STAGING)) for unit in todo}
-        impossible = session.ground.prepare(places.values())
         able = []
         for unit in todo:
-            why = impossible.get(places[unit.key])
+            why = publishing.in_the_way(unit, self._root(unit))
             if why is None:
                 able.append(unit)
             else:
-                self._conflict(unit, why.message)
+                self._conflict(unit, why)
+        places: dict[str, Place] = {unit.key: (unit.root, (*unit.holder, STAGING)) for unit in able}
+        impossible = session.ground.prepare(places.values())
+        for unit in able:
+            if places[unit.key] in impossible:
+                self._conflict(unit, impossible[places[unit.key]].message)
+        able = [unit for unit in able if places[unit.key] not in impossible]
         if not able:
             return
         methods = self._methods(able)
@@ -205,14 +210,17 @@ class _Run:
         raise_first(failures, "transfer")
 
     def _methods(self, units: Sequence[Unit]) -> dict[RootName, Method]:
-        """How files get beneath each root that is needed, found by trying."""
-        names = {unit.root for unit in units}
-        return {
-            name: transfer.choose(
-                self._session.source, self._session.roots[name], self._session.request.transfer
-            )
-            for name in names
-        }
+        """How files get beneath each root that is needed, found by trying where one is staged."""
+        methods: dict[RootName, Method] = {}
+        for unit in units:
+            if unit.root not in methods:
+                # It was swept if an earlier run has come so far.
+                place = (*unit.holder, STAGING)
+                with make_directories(self._session.roots[unit.root], place, OWNER) as staging:
+                    methods[unit.root] = transfer.choose(
+                        self._session.source, staging, self._session.request.transfer
+                    )
+        return methods
 
     def _record_staged(
         self, pending: list[tuple[Unit, Staged]], methods: dict[RootName, Method]

@@ -154,9 +154,11 @@ def begin(session: Session, *, layout: str, method: str) -> None:
 
 
 def prepare_roots(session: Session) -> None:
-    """Has the three roots there; those that are made are recorded as made."""
+    """Has the three roots there, recorded as made, or as they are before anything is changed."""
     for name in ROOTS:
-        if name not in session.roots:
+        if name in session.roots:
+            session.ground.touch(name, ())
+        else:
             path = root_path(session.request, name)
             session.ground.prepare_root(name, path)
             session.roots[name] = make_folder(path, f"the root {name}")
