@@ -30,10 +30,10 @@ SHARED_SAMPLE = Path(__file__).parents[3] / "shared" / "fixtures" / "legacy_save
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+def url(request: pytest.FixtureRequest, memory: Path) -> Iterator[str]:
     """The URL of an empty database of each kind."""
     if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path / 'saves.db'}"
+        yield f"sqlite:///{memory / 'saves.db'}"
     else:
         server: Server = request.getfixturevalue("postgres")
         with server.database() as name:
@@ -43,9 +43,9 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 @pytest.mark.parametrize("in_place", [False, True], ids=["elsewhere", "in place"])
 @pytest.mark.parametrize("transfer", ["link", "copy"])
 def test_ordinary_saves_become_what_they_should(
-    tmp_path: Path, url: str, transfer: str, in_place: bool
+    memory: Path, url: str, transfer: str, in_place: bool
 ) -> None:
-    saves = sample.normal(tmp_path / "s", url, in_place=in_place)
+    saves = sample.normal(memory / "s", url, in_place=in_place)
     done = migrator(saves, "run", "--transfer", transfer).expect(1)
     assert differences(saves) == []
     assert markers(saves) == MARKERS
@@ -57,9 +57,9 @@ def test_ordinary_saves_become_what_they_should(
 @pytest.mark.parametrize("transfer", ["link", "copy"])
 @pytest.mark.parametrize("jobs", ["1", "2"])
 def test_hostile_saves_become_what_they_should(
-    tmp_path: Path, transfer: str, jobs: str, in_place: bool
+    memory: Path, transfer: str, jobs: str, in_place: bool
 ) -> None:
-    saves = sample.hostile(tmp_path / "s", in_place=in_place)
+    saves = sample.hostile(memory / "s", in_place=in_place)
     migrator(saves, "run", "--transfer", transfer, "--jobs", jobs).expect(6)
     assert differences(saves) == []
     # Somebody's Workdirs are not there yet: those who look for the marker must not start.
@@ -69,15 +69,15 @@ def test_hostile_saves_become_what_they_should(
 
 @pytest.mark.parametrize("layout", ["yuxi", "thread-local", "deerflow"])
 @pytest.mark.parametrize("transfer", ["link", "copy"])
-def test_each_layout_becomes_what_it_should(tmp_path: Path, layout: Layout, transfer: str) -> None:
-    saves = sample.of_layout(tmp_path / "s", layout)
+def test_each_layout_becomes_what_it_should(memory: Path, layout: Layout, transfer: str) -> None:
+    saves = sample.of_layout(memory / "s", layout)
     migrator(saves, "run", "--transfer", transfer).expect(1)
     assert differences(saves) == []
     assert markers(saves) == MARKERS
 
 
-def test_a_transfer_that_may_choose_links_on_one_file_system(tmp_path: Path) -> None:
-    saves = sample.minimal(tmp_path / "s")
+def test_a_transfer_that_may_choose_links_on_one_file_system(memory: Path) -> None:
+    saves = sample.minimal(memory / "s")
     migrator(saves, "run").expect(1)
     old = saves.source / "threads/t1/user-data/uploads/a.txt"
     assert old.stat().st_nlink == 4  # two names in the saves, and two in the new tree
@@ -85,16 +85,16 @@ def test_a_transfer_that_may_choose_links_on_one_file_system(tmp_path: Path) -> 
 
 @pytest.mark.parametrize(("transfer", "links"), [("copy", 1), ("link", 4)])
 def test_a_file_that_two_users_had_in_common_is_each_ones_own_once_it_is_copied(
-    tmp_path: Path, transfer: str, links: int
+    memory: Path, transfer: str, links: int
 ) -> None:
-    saves = sample.hostile(tmp_path / "s")
+    saves = sample.hostile(memory / "s")
     migrator(saves, "run", "--transfer", transfer).expect(6)
     names = list(saves.user_data.glob("shared/*/workspace/projects/*/uploads/shared"))
     assert [name.stat().st_nlink for name in names] == [links, links]
 
 
-def test_linked_saves_hold_the_same_bytes_at_the_same_times(tmp_path: Path) -> None:
-    saves = sample.hostile(tmp_path / "s")
+def test_linked_saves_hold_the_same_bytes_at_the_same_times(memory: Path) -> None:
+    saves = sample.hostile(memory / "s")
     before = look(saves).source
     migrator(saves, "run", "--transfer", "link").expect(6)
     after = look(saves).source
@@ -107,8 +107,8 @@ def without_rights(node: trees.Node) -> tuple[object, ...]:
     return (node.kind, node.mtime_ns, node.size, node.digest, node.text, node.xattrs, node.data)
 
 
-def test_copied_saves_are_as_they_were(tmp_path: Path) -> None:
-    saves = sample.hostile(tmp_path / "s")
+def test_copied_saves_are_as_they_were(memory: Path) -> None:
+    saves = sample.hostile(memory / "s")
     before = look(saves).source
     migrator(saves, "run", "--transfer", "copy").expect(6)
     assert trees.differences(look(saves).source, before) == []
@@ -116,13 +116,13 @@ def test_copied_saves_are_as_they_were(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("command", ["plan", "check"])
 @pytest.mark.parametrize("make", [sample.normal, sample.hostile])
-def test_a_plan_and_a_check_write_nothing(tmp_path: Path, make: Make, command: str) -> None:
-    saves = make(tmp_path / "s")
-    database = (tmp_path / "s" / "saves.db").read_bytes()
+def test_a_plan_and_a_check_write_nothing(memory: Path, make: Make, command: str) -> None:
+    saves = make(memory / "s")
+    database = (memory / "s" / "saves.db").read_bytes()
     before = look(saves)
     done = migrator(saves, command).expect(0, 1, 6)
     assert look(saves) == before
-    assert (tmp_path / "s" / "saves.db").read_bytes() == database
+    assert (memory / "s" / "saves.db").read_bytes() == database
     assert not saves.state.exists()
     assert done.json["verb"] == command
 
@@ -138,8 +138,8 @@ def no_staging(saves: Saves) -> list[bytes]:
     ]
 
 
-def test_the_verb_function_does_what_the_command_does(tmp_path: Path) -> None:
-    saves = sample.normal(tmp_path / "s")
+def test_the_verb_function_does_what_the_command_does(memory: Path) -> None:
+    saves = sample.normal(memory / "s")
     outcome = by_function(saves)
     assert (outcome.verb, outcome.state, outcome.exit_status) == ("run", "done", 1)
     assert differences(saves) == []
@@ -170,8 +170,8 @@ def quiesced(saves: Saves) -> Iterator[None]:
         yield
 
 
-def test_the_new_tree_is_a_storage_in_which_nothing_is_wrong(tmp_path: Path) -> None:
-    saves = sample.normal(tmp_path / "s")
+def test_the_new_tree_is_a_storage_in_which_nothing_is_wrong(memory: Path) -> None:
+    saves = sample.normal(memory / "s")
     migrator(saves, "run").expect(1)
     storage = Storage.open(
         user_data=saves.user_data,
@@ -184,10 +184,10 @@ def test_the_new_tree_is_a_storage_in_which_nothing_is_wrong(tmp_path: Path) -> 
     assert found == []
 
 
-def test_an_independent_sample_becomes_its_own_answer(tmp_path: Path) -> None:
+def test_an_independent_sample_becomes_its_own_answer(memory: Path) -> None:
     # Where that sample is not at hand, our own stands in for it.
     if not SHARED_SAMPLE.exists():
-        saves = sample.normal(tmp_path / "s")
+        saves = sample.normal(memory / "s")
         migrator(saves, "run").expect(1)
         assert differences(saves) == []
         return
@@ -195,7 +195,7 @@ def test_an_independent_sample_becomes_its_own_answer(tmp_path: Path) -> None:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    folder = tmp_path / "s"
+    folder = memory / "s"
     module.build(folder, 3, 4, 24, f"sqlite:{folder / 'saves.db'}", "0:0")
     answer = json.loads((folder / "expected.json").read_text())
     saves = Saves(folder, url=f"sqlite:///{folder / 'saves.db'}", existing_source=True)
