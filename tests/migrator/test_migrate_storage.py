@@ -17,6 +17,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.migrator import operator, sample
+
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 SCRIPT = SCRIPTS / "migrate-storage"
 SHELLS = (["dash"], ["busybox", "sh"])
@@ -389,6 +391,28 @@ def test_a_signal_reaches_the_migrator_and_its_end_is_awaited(
     assert place.asked == [*steps(place, verb), "passed on", "passed on again", "end"]
     assert "interrupted" in told
     assert not place.proof.exists()
+
+
+REAL = f"""#!/bin/sh
+exec {sys.executable} -c 'import sys; from migrator.cli import main; sys.exit(main())' "$@"
+"""
+
+
+@pytest.mark.slow
+def test_with_the_real_migrator_everything_is_in_its_place_in_the_end(
+    place: Place, tmp_path: Path
+) -> None:
+    (tmp_path / "sample").mkdir()
+    saves = sample.minimal(tmp_path / "sample")
+    place.tool("migrator", REAL)
+    modules = os.pathsep.join(sys.path)
+    words = ("--stop", "api", "--yes", "--start", *saves.arguments)
+    for _ in range(2):  # the second time there is nothing left to do
+        done = place.run(*words, PYTHONPATH=modules)
+        assert done.returncode == 1, done.stderr  # the sample has a setting that nobody knows
+        assert operator.differences(saves) == []
+        assert place.asked[-1] == "docker compose up --detach api"
+        assert not (saves.source / place.proof.name).exists()
 
 
 def test_the_script_has_the_line_ends_and_rights_that_every_shell_takes() -> None:

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from tests.migrator import operator, sample
+
 MANIFEST = Path(__file__).parents[2] / "scripts" / "migrate-storage-job.yaml"
 SHELLS = (["dash"], ["busybox", "sh"])
 
@@ -234,3 +236,30 @@ def test_a_pod_that_is_told_to_end_tells_the_migrator_and_waits_for_it(
         running.send_signal(signal.SIGTERM)
         assert running.stdout.read() == "ended\n"
     assert running.returncode == 143
+
+
+@pytest.mark.slow
+def test_the_rights_that_it_has_are_enough(container: dict[str, Any], tmp_path: Path) -> None:
+    saves = sample.minimal(tmp_path)
+    (tmp_path / "token").write_text("5e1f")
+    added = container["securityContext"]["capabilities"]["add"]
+    rights = ",".join(["-all", *(f"+{name.lower()}" for name in added)])
+    code = "import sys; from migrator.cli import main; sys.exit(main())"
+    done = subprocess.run(
+        [
+            *("unshare", "--pid", "--fork", "--mount-proc"),
+            *("setpriv", f"--bounding-set={rights}", "--no-new-privs"),
+            *(sys.executable, "-c", code, "run", *saves.arguments),
+        ],
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(sys.path),
+            "YUXI_STORAGE_MIGRATION_QUIESCENCE_TOKEN": "5e1f",
+            "YUXI_STORAGE_MIGRATION_QUIESCENCE_FILE": str(tmp_path / "token"),
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1, done.stderr  # the sample has a setting that nobody knows
+    assert operator.differences(saves) == []
