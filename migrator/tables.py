@@ -47,15 +47,7 @@ def show(outcome: Outcome, stream: TextIO) -> None:
 
     terminal = stream.isatty()
     page = io.StringIO()
-    console = Console(
-        file=page,
-        force_terminal=terminal,
-        color_system="auto" if terminal else None,
-        width=None if terminal else _UNBOUNDED,
-        markup=False,
-        highlight=False,
-        emoji=False,
-    )
+    console = Console(file=page, force_terminal=terminal, width=None if terminal else _UNBOUNDED)
     for number, block in enumerate(_blocks(outcome, console.width)):
         if number:
             console.print()

@@ -231,8 +231,11 @@ def test_the_environment_stands_for_storage_and_database(
     monkeypatch.setenv("GEMSPACE_DATABASE", "sqlite:///env")
     assert run(["plan", "--source", "saves"]) == 0
     assert work.asked.pop() == ("plan", replace(plain, database="sqlite:///env"))
-    assert run(["plan", "--storage", "/x", "--source", "saves", "--database", "sqlite:///y"]) == 0
-    assert (work.request.user_data, work.request.database) == (b"/x/user-data", "sqlite:///y")
+    options = ["--storage", "/x", "--source", "saves", "--database", "sqlite:///y"]
+    for arguments in (["plan", *options], [*options, "plan"]):
+        assert run(arguments) == 0
+        _, request = work.asked.pop()
+        assert (request.user_data, request.database) == (b"/x/user-data", "sqlite:///y")
 
 
 def test_an_empty_environment_stands_for_nothing(
