@@ -34,8 +34,8 @@ SAVE: Final = 1.0
 PLAIN: Final = 10.0
 """Seconds between two lines where there is no terminal: a log stays readable."""
 
-_WINDOW: Final = 51
-"""Looks from the first to the last of which the rates are taken: ten seconds."""
+RATES: Final = 10.0
+"""Seconds over which the rates are taken: long enough to be steady, short enough to follow."""
 
 _ERASE: Final = "\r\x1b[K"
 """To the left margin, and clear the line (ECMA-48, EL)."""
@@ -115,7 +115,7 @@ class Progress(Closing):
         self._phase: str | None = None
         self._files_total: int | None = None
         self._bytes_total: int | None = None
-        self._looks: deque[tuple[float, int, int]] = deque(maxlen=_WINDOW)
+        self._looks: deque[tuple[float, int, int]] = deque()
         self._due = self._save_due = clock()
         self._plain_due = self._due + PLAIN
 
@@ -168,6 +168,8 @@ class Progress(Closing):
     def _look(self, phase: str, now: float) -> Standing:
         files, bytes_ = self._counters.totals()
         self._looks.append((now, files, bytes_))
+        while len(self._looks) > 1 and self._looks[1][0] <= now - RATES:
+            self._looks.popleft()
         since, files_then, bytes_then = self._looks[0]
         passed = now - since
         files_per_second = (files - files_then) / passed if passed else 0.0
