@@ -233,13 +233,11 @@ def _open_sqlite(file: bytes, *, writing: bool, timeout: float) -> sqlite3.Conne
     One that only reads may write as well as far as SQLite itself is concerned: it has to undo what
     a killed writer left, and to remove the files again that it makes beside one in WAL mode.
     """
-    connection = _connect_sqlite(file, "mode=rw", timeout)
     if writing:
-        return connection
+        return _connect_sqlite(file, "mode=rw", timeout)
     try:
-        connection.execute("SELECT count(*) FROM sqlite_master")
+        connection = _connect_sqlite(file, "mode=rw", timeout)
     except sqlite3.OperationalError as exc:
-        connection.close()
         # WAL mode on a file system that is read-only: nobody can change it, so no lock is needed.
         if exc.sqlite_errorcode != sqlite3.SQLITE_CANTOPEN or not _is_at_rest(file):
             raise
@@ -262,12 +260,18 @@ def _connect_sqlite(file: bytes, options: str, timeout: float) -> sqlite3.Connec
     connection = sqlite3.connect(
         f"file:{quote(file)}?{options}", uri=True, timeout=timeout, isolation_level=None
     )
-    # Text that is not UTF-8 comes back with every byte.
-    connection.text_factory = lambda raw: raw.decode("utf-8", "surrogateescape")
-    # A table that is rebuilt is dropped meanwhile, and no other table's references to it follow it
-    # anywhere. Both can be set only outside of a transaction.
-    connection.execute("PRAGMA foreign_keys = OFF")
-    connection.execute("PRAGMA legacy_alter_table = ON")
-    # EXTRA also makes the removal of the rollback journal durable, which is the commit.
-    connection.execute("PRAGMA synchronous = EXTRA")
+    try:
+        # Text that is not UTF-8 comes back with every byte.
+        connection.text_factory = lambda raw: raw.decode("utf-8", "surrogateescape")
+        # A table that is rebuilt is dropped meanwhile, and no other table's references to it
+        # follow it anywhere. Both can be set only outside of a transaction.
+        connection.execute("PRAGMA foreign_keys = OFF")
+        connection.execute("PRAGMA legacy_alter_table = ON")
+        # EXTRA also makes the removal of the rollback journal durable, which is the commit.
+        connection.execute("PRAGMA synchronous = EXTRA")
+        # Opens the file in earnest, which a connection otherwise does when it has to.
+        connection.execute("SELECT count(*) FROM sqlite_master")
+    except BaseException:
+        connection.close()
+        raise
     return connection

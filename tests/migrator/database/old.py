@@ -13,6 +13,8 @@ from tests.migrator import rows
 UPLOADS = "/home/gem/user-data/uploads"
 OUTPUTS = "/home/gem/user-data/outputs"
 
+NOTHING = Change({})
+
 
 def user(opened: rows.Connection, uid: str) -> None:
     """A user with this uid."""

@@ -9,8 +9,6 @@ from tests.migrator import rows
 from tests.migrator.database import old as samples
 from tests.migrator.database.exact import everything
 
-HOLLOW = Change({})
-
 
 def test_the_old_rows_and_the_old_schema_are_back_exactly(old: str) -> None:
     change = samples.small(old)
@@ -55,7 +53,7 @@ def test_two_cut_overs_are_rolled_back_together(old: str) -> None:
 
 def test_an_empty_database_comes_back_too(old: str) -> None:
     before = everything(old)
-    _, recorded = samples.cut(old, HOLLOW)
+    _, recorded = samples.cut(old, samples.NOTHING)
     with connect(old) as database:
         assert database.inspect() == Schema("migrated")
         database.roll_back(recorded)

@@ -10,8 +10,6 @@ from tests.migrator import rows
 from tests.migrator.database import old as samples
 from tests.migrator.database.exact import everything
 
-NOBODY = Change({})
-
 
 def test_an_empty_database_lacks_every_table(url: str) -> None:
     with connect(url) as database:
@@ -23,7 +21,7 @@ def test_an_empty_database_lacks_every_table(url: str) -> None:
             ),
         )
         with pytest.raises(Precondition):
-            database.cut_over(NOBODY, lambda _: None, lambda: None)
+            database.cut_over(samples.NOTHING, lambda _: None, lambda: None)
     assert rows.dump(url) == {}
 
 
@@ -47,7 +45,7 @@ def test_what_is_missing_is_named(old: str, statement: str, said: str) -> None:
         (name,) = schema.names
         assert name.startswith(said)
         with pytest.raises(Precondition, match=name):
-            database.cut_over(NOBODY, lambda _: None, lambda: None)
+            database.cut_over(samples.NOTHING, lambda _: None, lambda: None)
     assert everything(old) == before
 
 
@@ -81,7 +79,7 @@ def test_a_schema_that_no_release_had_is_refused_by_name(
             "unreleased", (f"{said} is of a version that was never released",)
         )
         with pytest.raises(Precondition, match=said):
-            database.cut_over(NOBODY, lambda _: None, lambda: None)
+            database.cut_over(samples.NOTHING, lambda _: None, lambda: None)
     assert everything(old) == before
 
 
