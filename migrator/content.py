@@ -86,7 +86,9 @@ class Content:
         self, source: int, target: int | None, size: int, count: Count, *, sparse: bool
     ) -> str:
         if sparse:
-            return self._take_sparse(source, target, size, count)
+            if target is not None:
+                self._copy_ranges(source, target, size)
+            return self._hash_sparse(source, size, count)
         digest = hashlib.sha256()
         if size <= CHUNK:
             chunk = self._chunks[0][:size]
@@ -129,10 +131,20 @@ class Content:
             if hashing is not None:
                 hashing.result()
 
-    def _take_sparse(self, source: int, target: int | None, size: int, count: Count) -> str:
+    def _copy_ranges(self, source: int, target: int, size: int) -> None:
+        """Copies what is no hole, so that the holes are where they were."""
+        os.ftruncate(target, size)
+        for position, end in extents(source, size):
+            while position < end:
+                chunk = self._chunks[0][: end - position]
+                chunk = chunk[: _read(source, chunk, position)]
+                if not chunk:
+                    return
+                _write(target, chunk, position)
+                position += len(chunk)
+
+    def _hash_sparse(self, source: int, size: int, count: Count) -> str:
         digest = hashlib.sha256()
-        if target is not None:
-            os.ftruncate(target, size)
         for position, end in _ranges(source, size):
             while position < end:
                 chunk = self._chunks[0][: end - position]
@@ -141,12 +153,9 @@ class Content:
                     break
                 for offset in range(0, len(chunk), BLOCK):
                     block = chunk[offset : offset + BLOCK]
-                    if block == _ZEROS[: len(block)]:
-                        continue
-                    digest.update((position + offset).to_bytes(8, "little"))
-                    digest.update(block)
-                    if target is not None:
-                        _write(target, block, position + offset)
+                    if block != _ZEROS[: len(block)]:
+                        digest.update((position + offset).to_bytes(8, "little"))
+                        digest.update(block)
                 position += len(chunk)
                 count(len(chunk))
         digest.update(size.to_bytes(8, "little"))

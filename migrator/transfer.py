@@ -187,6 +187,8 @@ class _Staging(Closing):
                 self._source(number, path)
             except (LinkRefused, NotADirectory) as exc:
                 self._leave(_TOP_LEFT[exc.errno], number, path)
+            except (OSError, VfsError) as exc:
+                raise self._failed(exc, number, path) from exc
             else:
                 found.append(number)
         return sorted(found) if found or self._tops.below(path) else None
