@@ -8,15 +8,18 @@ before a directory is made, that it is ours. Both are on the disk before anythin
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import ExitStack, suppress
 from typing import Final
 
 from migrator.journal import Journal
 from migrator.lines import path_text
 from migrator.places import open_folder, parent_of
+from migrator.removing import sweep
 from migrator.units import Path, RootName
 from vfs.beneath import Directory
 from vfs.errors import NotADirectory, NotFound, VfsError
 from vfs.making import make_directories
+from vfs.saving import is_temporary
 from vfs.walking import Entry
 from vfs.workspace import OWNER
 
@@ -35,7 +38,9 @@ class Ground:
         self._journal = journal
         self._roots = roots
         self._known: set[tuple[str, Path]] = set()
-        """Directories whose facts are in the journal, or that are ours."""
+        """Directories whose facts are in the journal, or that are ours, made or about to be."""
+        self._ready: set[Place] = set()
+        """Those that are there, as far as this process has seen to it."""
         state = journal.state
         for root, path in (*state.touched, *state.made):
             self._known.add((root, path))
@@ -48,8 +53,9 @@ class Ground:
         failed: dict[Place, VfsError] = {}
         missing: list[Place] = []
         for place in dict.fromkeys(places):
-            if place in self._known:
+            if place in self._ready:
                 continue
+            self._ready.add(place)
             try:
                 if self._look(place):
                     missing.append(place)
@@ -61,7 +67,22 @@ class Ground:
                 make_directories(self._roots[root], path, OWNER).close()
             except VfsError as exc:
                 failed[root, path] = exc
+        self._ready -= failed.keys()
         return failed
+
+    def sweep(self) -> None:
+        """Removes what a killed run left under temporary names in directories that it changed."""
+        roots = {str(name): root for name, root in self._roots.items()}
+        for name, path in self._known:
+            with suppress(NotFound), ExitStack() as stack:
+                if name == HOST:
+                    holder = open_folder(path[0], "the folder")
+                else:
+                    holder = roots[name].directory(path) if name in roots else None
+                if holder is not None:
+                    stack.enter_context(holder)
+                    for found in filter(is_temporary, holder.names()):
+                        sweep(holder, (found,))
 
     def touch(self, root: RootName, path: Path) -> None:
         """Records one directory that is there, and syncs."""
@@ -75,7 +96,7 @@ class Ground:
         holder = open_folder(above, "the folder")
         if holder is None:
             self._record_made(HOST, (above,))
-        elif (HOST, (above,)) not in self._known:
+        else:
             with holder:
                 self._record(HOST, (above,), Entry((above,), holder.stat()))
         self._record_made(name, ())
@@ -112,6 +133,8 @@ class Ground:
         return True
 
     def _record(self, root: str, path: Path, entry: Entry) -> None:
+        if (root, path) in self._known:
+            return
         status = entry.status
         self._known.add((root, path))
         self._journal.record(

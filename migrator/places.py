@@ -92,7 +92,10 @@ def make_folder(path: bytes, what: str, owner: tuple[int, int] | None = OWNER) -
             )
     with holder:
         try:
-            make_directory(holder, (name,), owner)
+            if owner is None:
+                holder.make_directory((name,))
+            else:
+                make_directory(holder, (name,), owner)
         except VfsError as exc:
             raise retryable(exc, f"make {what} {printable(path)}") from None
     found = open_folder(path, what)

@@ -145,9 +145,11 @@ class _Rollback:
                         "it was put there or changed since the run: left as it is",
                     )
             removing.unstage(unit, root)
-        for name, path in {(unit.root, (*unit.holder, STAGING)) for unit in units.values()}:
-            if name in session.roots:
-                removing.sweep(session.roots[name], path)
+        # That of a unit which was not recorded yet as well.
+        for name, path in session.journal.state.made:
+            root = self._root(name)
+            if root is not None and path[-1:] == (STAGING,):
+                removing.sweep(root, path)
 
     def _made_in_workspaces(self) -> dict[tuple[str, Path], list[Path]]:
         """The directories that were made in published workspaces, by these; the inner first."""
@@ -158,6 +160,7 @@ class _Rollback:
 
     def _directories(self) -> None:
         state = self._session.journal.state
+        self._session.ground.sweep()
         for name, path in reversed(state.made):
             try:
                 self._remove_made(name, path)

@@ -98,6 +98,8 @@ class _Run:
         before = session.journal.state.word
         begin(session, layout=self._plan.layout, method=session.request.transfer)
         prepare_roots(session)
+        if before not in ("nothing", "done"):
+            session.ground.sweep()
         self._settle()
         todo = self._todo()
         if before == "done" and not todo and not is_pending(self._plan, session.journal.state):
@@ -292,8 +294,10 @@ class _Run:
             self._findings += publishing.publish(
                 some, session.roots, session.ground, session.journal, session.records
             )
-        for root, path in {(unit.root, (*unit.holder, STAGING)) for unit in units}:
-            removing.sweep(session.roots[root], path)
+        # Those of an interrupted run as well.
+        staged = session.recorded_units().values()
+        for name, path in {(unit.root, (*unit.holder, STAGING)) for unit in staged}:
+            removing.sweep(session.roots[name], path)
         for root in session.roots.values():
             sync(root)
 
