@@ -94,13 +94,13 @@ def _server_rights(session: Session) -> list[str]:
     wrong = []
     if session.value("SELECT pg_is_in_recovery()"):
         wrong.append("the server is a standby that takes no writes")
-    new = [name for name in NEW_TABLES if session.table(name) is None]
-    if new and not session.value(
+    tables = session.tables(_NEEDED)
+    if not all(name in tables for name in NEW_TABLES) and not session.value(
         "SELECT has_schema_privilege(:schema, 'CREATE')", schema=session.schema
     ):
         wrong.append(f"no right to make tables in the schema {session.schema}")
     for name, needed in _NEEDED.items():
-        if session.table(name) is None:
+        if name not in tables:
             continue  # `inspect` tells of those that have to be there
         for right in needed:
             if not session.value(f"SELECT {_RIGHTS[right]} FROM {_TABLE}", name=name):

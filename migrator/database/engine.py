@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import secrets
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final, Literal
@@ -73,7 +73,11 @@ class Session:
 
     def table(self, name: str) -> Table | None:
         """The table as it is now; None if there is none."""
-        return reflect(self._connection, self.schema, name)
+        return self.tables([name]).get(name)
+
+    def tables(self, names: Collection[str]) -> dict[str, Table]:
+        """The tables of these names as they are now, as far as they are there."""
+        return reflect(self._connection, self.schema, names)
 
     def referrers(self, name: str) -> list[tuple[str, Reference]]:
         """The foreign keys of other tables to this one, with the tables that have them."""

@@ -1,4 +1,4 @@
-"""A table's shape, as the database tells it now.
+"""The shapes of tables, as the database tells it now.
 
 SQLite's keys are read from its pragmas: SQLAlchemy finds some of them by patterns in the statement,
 which do not know every way to write one.
@@ -7,43 +7,38 @@ which do not know every way to write one.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import sqlalchemy
 from sqlalchemy import Connection, text
+from sqlalchemy.engine.reflection import ObjectKind
 
 from migrator.database.shape import Column, Reference, Table, kind_of
 
 
-def reflect(connection: Connection, schema: str | None, name: str) -> Table | None:
-    """The table, or view, of this name; None if there is none."""
+def reflect(connection: Connection, schema: str | None, names: Collection[str]) -> dict[str, Table]:
+    """The tables and views of these names, as far as they are there."""
     found = sqlalchemy.inspect(connection)
-    if not found.has_table(name, schema=schema):
-        return None
-    primary = tuple(found.get_pk_constraint(name, schema=schema)["constrained_columns"])
-    columns = {
-        column["name"]: _column(column, primary)
-        for column in found.get_columns(name, schema=schema)
+    asked: dict[str, Any] = {
+        "schema": schema,
+        "filter_names": list(names),
+        "kind": ObjectKind.ANY,
     }
-    if connection.dialect.name == "sqlite":
-        return Table(name, columns, primary, *_sqlite_keys(connection, name))
-    indexes = found.get_indexes(name, schema=schema)
-    return Table(
-        name,
-        columns,
-        primary,
-        frozenset(
-            tuple(str(column) for column in index["column_names"])
-            for index in indexes
-            if index["unique"] and not _is_partial(index)
-        ),
-        frozenset(_reference(key) for key in found.get_foreign_keys(name, schema=schema)),
-        frozenset(
-            tuple(str(column) for column in index["column_names"])
-            for index in indexes
-            if not _is_partial(index)
-        ),
-    )
+    primaries = found.get_multi_pk_constraint(**asked)
+    tables = {}
+    if connection.dialect.name != "sqlite":
+        all_indexes = found.get_multi_indexes(**asked)
+        all_keys = found.get_multi_foreign_keys(**asked)
+    for place, columns in found.get_multi_columns(**asked).items():
+        primary = tuple(primaries[place]["constrained_columns"])
+        if connection.dialect.name == "sqlite":
+            keys = _sqlite_keys(connection, place[1])
+        else:
+            keys = _keys(all_indexes[place], all_keys[place])
+        described = {column["name"]: _column(column, primary) for column in columns}
+        tables[place[1]] = Table(place[1], described, primary, *keys)
+    return tables
 
 
 def referrers(connection: Connection, schema: str | None, name: str) -> list[tuple[str, Reference]]:
@@ -82,6 +77,24 @@ def _column(found: Any, primary: tuple[str, ...]) -> Column:
     )
 
 
+Keys = tuple[frozenset[tuple[str, ...]], frozenset[Reference], frozenset[tuple[str, ...]]]
+"""Unique sets of columns, foreign keys, and the columns of every index."""
+
+
+def _keys(indexes: Iterable[Any], keys: Iterable[Any]) -> Keys:
+    # An index over some of the rows only holds and finds nothing of the rest.
+    whole = [
+        (index["unique"], tuple(str(column) for column in index["column_names"]))
+        for index in indexes
+        if index.get("dialect_options", {}).get("postgresql_where") is None
+    ]
+    return (
+        frozenset(columns for unique, columns in whole if unique),
+        frozenset(_reference(key) for key in keys),
+        frozenset(columns for _, columns in whole),
+    )
+
+
 def _reference(key: Any) -> Reference:
     return Reference(
         tuple(key["constrained_columns"]),
@@ -91,15 +104,7 @@ def _reference(key: Any) -> Reference:
     )
 
 
-def _is_partial(index: Any) -> bool:
-    """Whether the index is over some of the rows only: it holds and finds nothing of the rest."""
-    return index.get("dialect_options", {}).get("postgresql_where") is not None
-
-
-def _sqlite_keys(
-    connection: Connection, name: str
-) -> tuple[frozenset[tuple[str, ...]], frozenset[Reference], frozenset[tuple[str, ...]]]:
-    """Unique sets of columns, foreign keys, and the columns of every index."""
+def _sqlite_keys(connection: Connection, name: str) -> Keys:
     indexes: dict[tuple[str, bool], list[str]] = defaultdict(list)
     for row in connection.execute(
         text(

@@ -191,10 +191,7 @@ def inspect(session: Session) -> Schema:
 
 def find(session: Session) -> Found:
     """Which schema the database has, with its tables."""
-    names = (*REQUIRED, *OPTIONAL, *UNRELEASED, *NEW_TABLES)
-    tables = {
-        name: table for name in dict.fromkeys(names) if (table := session.table(name)) is not None
-    }
+    tables = session.tables({*REQUIRED, *OPTIONAL, *UNRELEASED, *NEW_TABLES})
     unreleased = tuple(_unreleased(tables))
     if unreleased:
         return Found(Schema("unreleased", unreleased), tables)
