@@ -52,8 +52,8 @@ ROWS: Final = b"rows.jsonl"
 PROGRESS: Final = b"progress.json"
 LOCK: Final = b"lock"
 
-_ASIDE: Final = b"earlier-"
-"""How the folder's name begins into which the records of an earlier migration are moved."""
+_ASIDE: Final = b"rolled-back-"
+"""How the folder's name begins into which the records of a rolled back migration are moved."""
 
 _STAYS: Final = frozenset((JOURNAL, LOCK))
 """What `set_aside` leaves for last, and what it leaves."""
@@ -145,7 +145,7 @@ def read(directory: Directory) -> State:
 
 
 def set_aside(directory: Directory) -> bytes:
-    """Moves all that a migration has recorded into a folder of its own; that folder's name.
+    """Moves all that a rolled back migration has recorded into a folder; that folder's name.
 
     The next one starts afresh then. The journal goes last, so that a call that was interrupted is
     made up for by the next.

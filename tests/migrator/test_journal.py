@@ -512,18 +512,18 @@ def test_setting_aside_leaves_a_fresh_folder_and_loses_nothing(folder: Directory
     with folder.directory(b"units") as units:
         written(units, SOME, b"workdir-a.jsonl")
     os.close(folder.create_file(b"lock"))
-    assert set_aside(folder) == b"earlier-1"
-    assert sorted(folder.names()) == [b"earlier-1", b"lock"]
+    assert set_aside(folder) == b"rolled-back-1"
+    assert sorted(folder.names()) == [b"lock", b"rolled-back-1"]
     assert read(folder) == State()
-    with folder.directory(b"earlier-1") as aside:
+    with folder.directory(b"rolled-back-1") as aside:
         assert sorted(aside.names()) == [JOURNAL, b"ownership-1.jsonl", b"units"]
         assert read(aside) == state
         with aside.directory(b"units") as units:
             assert list(records(units, b"workdir-a.jsonl")) == SOME
     with Journal.open(folder) as journal:
         journal.begin(**FACTS)
-    assert set_aside(folder) == b"earlier-2"
-    assert sorted(folder.names()) == [b"earlier-1", b"earlier-2", b"lock"]
+    assert set_aside(folder) == b"rolled-back-2"
+    assert sorted(folder.names()) == [b"lock", b"rolled-back-1", b"rolled-back-2"]
 
 
 def test_setting_aside_killed_at_any_step_is_made_up_for(tmp_path: Path) -> None:
@@ -540,8 +540,8 @@ def test_setting_aside_killed_at_any_step_is_made_up_for(tmp_path: Path) -> None
             if killed and read(folder).begun:
                 assert read(folder) == state
                 set_aside(folder)
-            assert folder.names() == [b"earlier-1"]
-            with folder.directory(b"earlier-1") as aside:
+            assert folder.names() == [b"rolled-back-1"]
+            with folder.directory(b"rolled-back-1") as aside:
                 assert read(aside) == state
                 assert list(records(aside, b"rows.jsonl")) == SOME
         if not killed:
