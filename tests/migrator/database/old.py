@@ -113,6 +113,11 @@ def small(url: str) -> Change:
         )
         skill(opened, "pdf", "skills/pdf")
         skill(opened, "own", "/opt/own")
+    return change()
+
+
+def change() -> Change:
+    """The change of what `small` fills in."""
     return Change(
         {1: assignment("t1"), 2: assignment("t1"), 3: assignment("t3", "bob")},
         ["pdf", "own"],
