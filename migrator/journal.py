@@ -160,11 +160,11 @@ def set_aside(directory: Directory) -> bytes:
         if JOURNAL not in directory.names(aside):
             break
         number += 1
-    for name in names:
-        if name not in _STAYS and not name.startswith(_ASIDE):
-            directory.rename(name, (aside, name))
-    directory.rename(JOURNAL, (aside, JOURNAL))
+    others = [name for name in names if name not in _STAYS and not name.startswith(_ASIDE)]
     with directory.directory(aside) as moved:
-        moved.sync()
-    directory.sync()
+        for batch in (others, [JOURNAL]):
+            for name in batch:
+                directory.rename(name, name, to=moved)
+            moved.sync()
+            directory.sync()
     return aside
