@@ -56,7 +56,9 @@ class Piece:
     path: Path
     """The directory, beneath its root."""
     names: tuple[bytes, ...] | None
-    """The entries to be changed, ``.`` being the directory itself; None for all but that."""
+    """The entries to be changed; None for all."""
+    itself: bool = False
+    """Whether the directory itself is to be changed, too."""
     inside: tuple[bytes, ...] = ()
     """Directories to be gone into that are changed already."""
     recursive: bool = True
@@ -162,7 +164,7 @@ class Worker(Closing):
             while way.levels:
                 if way.waiting > 1 and share.wanted:
                     path, names = way.half()
-                    share.give([Piece(piece.root, path, (), names)])
+                    share.give([Piece(piece.root, path, (), inside=names)])
                 name = way.next()
                 if name is None:
                     self._leave(piece.root, descent, way)
@@ -191,18 +193,25 @@ class Worker(Closing):
     def _entries(self, piece: Piece, here: Directory, way: _Way, share: Share[Piece]) -> None:
         """Sees to the entries of the directory where the walk stands, and adds what waits there."""
         path = tuple(way.path)
+        if piece.itself:
+            self._see(piece.root, path, here, [b"."])
         for names in _chunks(here.fd) if piece.names is None else [list(piece.names)]:
             if len(names) >= SPLIT and share.wanted:
                 half = tuple(names[len(names) // 2 :])
                 share.give([Piece(piece.root, path, half, recursive=piece.recursive)])
                 names = names[: len(names) // 2]
-            seen = self._looker.look(here.fd, here.mnt_id, names)
-            self._owned.seen += len(seen.names)
-            kinds = set(seen.modes)
-            if any(map(stat.S_ISDIR, kinds)) and piece.recursive:
+            seen = self._see(piece.root, path, here, names)
+            if piece.recursive:
                 way.add(list(compress(seen.names, map(stat.S_ISDIR, seen.modes))))
-            self._tell(piece.root, path, seen, kinds)
-            self._record(piece.root, path, here.fd, seen, kinds)
+
+    def _see(self, root: str, path: Path, here: Directory, names: list[bytes]) -> Columns:
+        """Looks at entries, and records what is not as it should be."""
+        seen = self._looker.look(here.fd, here.mnt_id, names)
+        kinds = set(seen.modes)
+        self._owned.seen += len(seen.names)
+        self._tell(root, path, seen, kinds)
+        self._record(root, path, here.fd, seen, kinds)
+        return seen
 
     def _tell(self, root: str, path: Path, seen: Columns, kinds: set[int]) -> None:
         """Tells of the entries that are not changed in full."""

@@ -16,7 +16,7 @@ Workers share one tree (`migrator.workers.spread`), and memory stays flat at any
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -63,7 +63,7 @@ def take(
     when records cannot be written or a worker was killed, and what `journal` raises; the next call
     goes on.
     """
-    pieces = [piece for tree in trees for piece in _pieces(tree)]
+    pieces = [_piece(tree) for tree in trees]
     workers: dict[int, Worker] = {}
 
     def work(piece: Piece, share: Share[Piece]) -> Owned:
@@ -88,10 +88,7 @@ def take(
     return whole
 
 
-def _pieces(tree: Tree) -> Iterator[Piece]:
+def _piece(tree: Tree) -> Piece:
     if tree.path:
-        yield Piece(tree.root, tree.path[:-1], tree.path[-1:], recursive=tree.recursive)
-        return
-    yield Piece(tree.root, (), (b".",), recursive=False)
-    if tree.recursive:
-        yield Piece(tree.root, (), None)
+        return Piece(tree.root, tree.path[:-1], tree.path[-1:], recursive=tree.recursive)
+    return Piece(tree.root, (), None if tree.recursive else (), itself=True)

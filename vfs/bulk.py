@@ -176,6 +176,7 @@ def _change_held(dirfd: int, name: bytes, mode: int) -> None:
     """The same without fchmodat2: the entry is held, so that no link can take its place."""
     fd = os.open(name, O_LOOK, dir_fd=dirfd)
     try:
+        # Kernels without fchmodat2 set the mode of a link on some file systems.
         if stat.S_ISLNK(linux.fstatx(fd).mode):
             raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP), name)
         os.chmod(f"/proc/self/fd/{fd}", mode)

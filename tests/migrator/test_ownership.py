@@ -301,7 +301,7 @@ def test_old_values_are_durable_before_anything_is_changed(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At every sync: what is changed by then was synced before; at the end all of it was."""
-    monkeypatch.setattr(chowning, "BATCH", 20)
+    monkeypatch.setattr(chowning, "BATCH", 10)
     plant(place.top)
     before = facts(place.top)
     durable: set[bytes] = set()

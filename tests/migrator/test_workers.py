@@ -5,17 +5,20 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+import select
 import signal
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from migrator.errors import Conflict, Retryable
 from migrator.workers import Share, map_parallel, spread
+from tests.vfs.hostile import PATIENCE
 
 JOBS = pytest.mark.parametrize("jobs", [1, 2, 5])
 
@@ -220,10 +223,10 @@ def test_ctrl_c_of_the_whole_group_is_the_parents_to_answer(board: mmap.mmap) ->
 
 
 ORPHANS = """
-import os, signal, sys
+import os, signal
 from migrator.workers import map_parallel
 def work(number):
-    os.write(1, b"at work\\n")
+    os.write(1, b"%d\\n" % os.getpid())
     signal.pause()
 list(map_parallel(work, range(2), jobs=2))
 """
@@ -234,9 +237,15 @@ def test_workers_end_with_their_parent(number: signal.Signals) -> None:
     program = [sys.executable, "-W", "error", "-c", ORPHANS]
     with subprocess.Popen(program, stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None
-        for _ in range(2):
-            assert parent.stdout.readline() == b"at work\n"
+        workers = [os.pidfd_open(int(parent.stdout.readline())) for _ in range(2)]
         parent.send_signal(number)
-        # The pipe ends when the last who can write to it has ended.
-        assert parent.stdout.read() == b""
     assert parent.returncode == -number
+    try:
+        for worker in workers:
+            # Readable once it has ended (pidfd_open(2)).
+            assert select.select([worker], [], [], PATIENCE)[0] == [worker]
+    finally:
+        for worker in workers:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(worker, signal.SIGKILL)
+            os.close(worker)
