@@ -175,6 +175,8 @@ def _dialect(url: URL) -> Literal["postgresql", "sqlite"]:
 
 
 def _label(url: URL, dialect: str) -> str:
+    if dialect == "sqlite":
+        return printable(f"sqlite:///{url.database}")
     plain = type(url).create(dialect, url.username, None, url.host, url.port, url.database)
     return printable(plain.render_as_string())
 

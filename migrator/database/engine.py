@@ -104,7 +104,13 @@ class Engine:
                 url.set(drivername="postgresql+psycopg", query=_options(url)),
                 poolclass=NullPool,
                 hide_parameters=True,
-                connect_args={"application_name": self.application},
+                connect_args={
+                    "application_name": self.application,
+                    # What comes back is text, also of a database without an encoding.
+                    "client_encoding": "utf8",
+                    # A pooler in between may give the next statement to another backend.
+                    "prepare_threshold": None,
+                },
             )
 
     @contextmanager

@@ -48,7 +48,7 @@ class Log:
         """Whether anything was recorded."""
 
     def made(self, what: str, name: str) -> None:
-        """A ``table``, ``column``, ``index``, ``key`` or ``not null`` of the schema."""
+        """A ``table``, ``column``, ``index``, ``key``, ``not null`` or ``aids`` of the schema."""
         self._take({"kind": "made", "what": what, "name": name})
 
     def statement(self, old: str, new: str) -> None:

@@ -15,9 +15,10 @@ from migrator.database.columns import KEYS, PAGE, update
 from migrator.database.cutover import batches, lock
 from migrator.database.model import Counts
 from migrator.database.records import current
-from migrator.database.schema import INDEX, KEY, NEW_TABLES
+from migrator.database.schema import AID, INDEX, KEY, NEW_TABLES
 from migrator.database.tables import alter_conversations, remove_aids
 from migrator.database.texts import digest
+from migrator.errors import Mismatch
 
 if TYPE_CHECKING:
     from migrator.database.engine import Session
@@ -53,7 +54,10 @@ class _Back:
         self.made: set[tuple[str, str]] = set()
         self.statements: list[tuple[str, str]] = []
         conversations = session.table("conversations")
-        assert conversations is not None
+        if conversations is None:
+            raise Mismatch(
+                "table conversations is missing", fix="give the database that was migrated"
+            )
         self._has_column = "project_id" in conversations.columns
         self._is_sqlite = session.dialect == "sqlite"
         self._statement = (
@@ -114,7 +118,7 @@ class _Back:
         """The projects, and then the schema."""
         others = 0
         if self._has_column:
-            if self.made & {("key", KEY), ("not null", "project_id")}:
+            if self.made & {("key", KEY), ("not null", "project_id"), ("aids", AID)}:
                 self._relax()
             others = int(
                 self._session.value(
@@ -168,6 +172,7 @@ class _Back:
             self._session.raw(f"DROP INDEX IF EXISTS {INDEX}")
         if not self._is_sqlite:
             if made_column:
+                self._session.raw("SET CONSTRAINTS ALL IMMEDIATE")
                 self._session.raw("ALTER TABLE conversations DROP COLUMN project_id")
             return
         sql = self._statement

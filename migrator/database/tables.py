@@ -54,6 +54,7 @@ class Making:
         if not has_aids(self._session):
             for statement in _AIDS[self._session.dialect]:
                 self._session.raw(statement)
+            self._log.made("aids", AID)
 
     def complete(self) -> None:
         """With every conversation having its project: as the new schema has it."""

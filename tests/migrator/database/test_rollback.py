@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from migrator.database import Change, Counts, Schema, connect
+from migrator.errors import Mismatch
 from tests.migrator import rows
 from tests.migrator.database import old as samples
 from tests.migrator.database.exact import everything
@@ -172,3 +173,18 @@ def test_nothing_recorded_is_nothing_to_do(old: str) -> None:
     with connect(old) as database:
         assert database.roll_back([]) == Counts()
     assert everything(old) == before
+
+
+def test_a_cut_over_of_no_conversation_at_all_leaves_nothing_either(old: str) -> None:
+    samples.small(old)
+    before = everything(old)
+    counts, recorded = samples.cut(old, samples.NOTHING)
+    assert counts.without_project == 3
+    with connect(old) as database:
+        assert database.roll_back(recorded) == Counts()
+    assert everything(old) == before
+
+
+def test_a_database_without_the_table_is_told(url: str) -> None:
+    with connect(url) as database, pytest.raises(Mismatch, match="conversations"):
+        database.roll_back([])

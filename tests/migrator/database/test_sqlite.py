@@ -255,6 +255,19 @@ def test_what_a_killed_writer_left_is_rolled_back_and_read(odd: str, file: Path)
     assert everything(crashed) == before
 
 
+def test_any_name_that_a_file_can_have(tmp_path: Path) -> None:
+    path = os.fsencode(tmp_path) + b"/back\\slash \xff\n.db"
+    sqlite3.connect(os.fsdecode(path)).close()
+    with open(path, "wb"):
+        pass
+    with connect(f"sqlite:///{os.fsdecode(path)}") as database:
+        assert database.file == path
+        assert database.inspect().state == "unknown"
+        assert database.label.isprintable()
+        assert database.rights() == []
+        assert database.other_sessions() == []
+
+
 def test_a_damaged_file_is_told(file: Path) -> None:
     file.write_bytes(b"this is no database of SQLite's, whatever its name says" * 100)
     with pytest.raises(Precondition, match="damaged or none of SQLite's"):
