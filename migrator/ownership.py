@@ -10,6 +10,8 @@
   gives back what was before the first.
 - An entry that is as it should be is not touched: a second pass changes and records nothing.
 - What cannot be changed (immutable files) is told and stops nothing else.
+- Two things are not given back: the time of the last change of an inode, and file capabilities
+  (capabilities(7)), which the kernel takes off whatever is given to somebody else.
 
 Workers share one tree (`migrator.workers.spread`), and memory stays flat at any size of it.
 """

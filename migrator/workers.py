@@ -13,6 +13,7 @@ Fork where no other thread runs. The death signal goes by the thread that forked
 
 from __future__ import annotations
 
+import gc
 import mmap
 import os
 import pickle
@@ -274,6 +275,8 @@ def _live(
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        # What was there before is never collected here: to look through it would copy its pages.
+        gc.freeze()
         while True:
             task = connection.recv()
             try:
