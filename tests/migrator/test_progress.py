@@ -101,6 +101,27 @@ def test_more_processes_than_slots_lose_nothing(monkeypatch: pytest.MonkeyPatch)
         assert counts.totals() == (8, 800)
 
 
+def test_one_process_at_a_time_takes_a_slot() -> None:
+    with Counters() as counts:
+        memory = next(
+            int(fd)
+            for fd in os.listdir("/proc/self/fd")
+            if os.path.realpath(f"/proc/self/fd/{fd}").startswith("/memfd:gemspace-counters")
+        )
+        fcntl.lockf(memory, fcntl.LOCK_EX)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            worker = _forked(lambda: counts.add(1, 1))
+        while os.waitid(os.P_PID, worker, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+            waiting = [row.split() for row in Path("/proc/locks").read_text().splitlines()]
+            if any(row[1] == "->" and row[5] == str(worker) for row in waiting):
+                break
+        assert counts.totals() == (0, 0)
+        fcntl.lockf(memory, fcntl.LOCK_UN)
+        assert os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1]) == 0
+        assert counts.totals() == (1, 1)
+
+
 def test_counters_give_back_their_descriptor() -> None:
     before = os.listdir("/proc/self/fd")
     counts = Counters()
@@ -234,6 +255,18 @@ def terminal() -> Iterator[tuple[int, io.TextIOWrapper]]:
     os.close(outer)
 
 
+def seen(outer: int, stream: io.TextIOWrapper) -> str:
+    """Everything that was written to the terminal, which is closed by that."""
+    stream.close()
+    pieces = []
+    try:
+        while piece := os.read(outer, 4096):
+            pieces.append(piece)
+    except OSError as exc:
+        assert exc.errno == errno.EIO  # how the other side of a closed terminal ends
+    return b"".join(pieces).decode()
+
+
 def test_on_a_terminal_one_line_is_redrawn_and_taken_away(
     clock: Clock, terminal: tuple[int, io.TextIOWrapper]
 ) -> None:
@@ -243,7 +276,7 @@ def test_on_a_terminal_one_line_is_redrawn_and_taken_away(
         for _ in range(4):
             clock.now += 0.1
             shown.count(1, 512)
-    states = os.read(outer, 4096).decode().split("\r\x1b[K")
+    states = seen(outer, stream).split("\r\x1b[K")
     assert states == [
         "",
         "transfer: 0 of 10 files, 0 B of 4.0 KiB,"[:39],
@@ -259,8 +292,7 @@ def test_before_any_work_a_terminal_is_left_alone(
     outer, stream = terminal
     Progress(stream).close()
     stream.write("end")
-    stream.flush()
-    assert os.read(outer, 100) == b"end"
+    assert seen(outer, stream) == "end"
 
 
 # In the way of nothing.
