@@ -126,6 +126,7 @@ class _Rollback:
         units = session.recorded_units()
         known = session.journal.state.units
         self._progress.phase("remove")
+        session.ground.sweep()
         inside = self._made_in_workspaces()
         # Workdirs before the workspaces that hold them.
         for unit in sorted(units.values(), key=lambda unit: -len(unit.target)):
@@ -160,7 +161,6 @@ class _Rollback:
 
     def _directories(self) -> None:
         state = self._session.journal.state
-        self._session.ground.sweep()
         for name, path in reversed(state.made):
             try:
                 self._remove_made(name, path)
