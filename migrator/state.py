@@ -159,11 +159,6 @@ class State:
         return "done" in self.finalize
 
     @property
-    def ownership_done(self) -> bool:
-        """Whether owners and modes are as they should be."""
-        return self.ownership == "done"
-
-    @property
     def done(self) -> bool:
         """Whether `run` came to its end, and neither rollback nor finalize was begun."""
         return self.word == "done"

@@ -175,12 +175,12 @@ def test_database_and_ownership_are_as_told_last() -> None:
         {"kind": "cut_over", "step": "committed", "counts": {}},
         {"kind": "ownership", "step": "begun", "file": "ownership-1.jsonl"},
     )
-    assert (state.cut_over, state.ownership, state.ownership_done) == ("committed", "begun", False)
+    assert (state.cut_over, state.ownership) == ("committed", "begun")
     state.fold({"kind": "ownership", "step": "begun", "file": "ownership-2.jsonl"})
     state.fold({"kind": "ownership", "step": "begun", "file": "ownership-1.jsonl"})
     state.fold({"kind": "ownership", "step": "done", "file": None})
     assert state.ownership_files == ["ownership-1.jsonl", "ownership-2.jsonl"]
-    assert state.ownership_done
+    assert state.ownership == "done"
 
 
 def test_kinds_that_are_not_known_are_counted_and_passed_over() -> None:
