@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from migrator import manifest
-from migrator.content import SPARSE, Content, open_unread, text_digest, xattrs_digest
+from migrator.content import SPARSE, Content, open_regular, text_digest, xattrs_digest
 from migrator.cursor import ABSENT, Cursor, Cursors
 from migrator.errors import retryable
 from migrator.manifest import Entries, Made
@@ -233,23 +233,29 @@ class _Proof(Closing):
                 return "content"
             return code
         try:
-            fd = open_unread(directory, name)
+            fd, status = self._open(directory, name)
         except OSError as exc:
             if exc.errno in _NO_FILE:
                 return "type"
             raise
         try:
-            code = _difference(os.fstat(fd), *recorded)
+            code = _difference(status, *recorded)
             if code is not None:
                 return code
-            found = self._content.digest(
-                fd, recorded[1], self._count_bytes, sparse=digest.startswith(SPARSE)
-            )
-            if found != digest:
+            sparse = digest.startswith(SPARSE)
+            if digest != self._content.digest(fd, recorded[1], self._count_bytes, sparse=sparse):
                 return "content"
             return None if xattrs_digest(fd) == xattrs else "attributes"
         finally:
             os.close(fd)
+
+    def _open(self, directory: Directory, name: bytes) -> tuple[int, os.stat_result]:
+        """A readable descriptor of what should be a regular file, and its status."""
+        if not self._staged:
+            return open_regular(directory, name)
+        # What is staged nobody else can reach, so it need not be held before it is opened.
+        fd = os.open(name, _READ, dir_fd=directory.fd)
+        return fd, os.fstat(fd)
 
     def _count_bytes(self, size: int) -> None:
         self._count(0, size)
@@ -276,8 +282,10 @@ class _Proof(Closing):
                 self._differ((*record.path, name), "source_changed")
 
 
+_READ: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+
 _NO_FILE: Final = frozenset((errno.ELOOP, errno.EISDIR, errno.ENXIO))
-"""What `vfs.dirfd.refuse_type` raises."""
+"""What `open_regular` answers for what is no regular file (`vfs.dirfd.refuse_type`)."""
 
 
 def _difference(

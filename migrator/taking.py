@@ -18,17 +18,19 @@ from migrator.content import (
     Count,
     copy_xattrs,
     is_sparse,
-    open_unread,
+    open_regular,
     text_digest,
     xattrs_digest,
 )
 from migrator.manifest import Copied, Linked
 from migrator.registry import Registry
-from vfs.beneath import Directory, create_regular, make_link, open_regular
+from vfs.beneath import Directory, make_link
 
 _NO_MORE_NAMES: Final = frozenset((errno.EMLINK, errno.EPERM))
 """What link(2) answers for a file that has as many names as it can have (ext4: 65 000), and for one
 that is immutable or append-only. Of these a copy is made."""
+
+_CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 _TRIES: Final = 100
 """Bound of the tries at a copy that other processes make at the same time."""
@@ -96,7 +98,7 @@ class Copying:
         """Takes one entry, whatever it is."""
         exact = os.fsencode(name)
         try:
-            fd = open_unread(source, exact)
+            fd, status = open_regular(source, exact)
         except OSError as exc:
             if exc.errno == errno.ELOOP:
                 taken.copied.append(self._copy_link(source, target, name, exact))
@@ -106,12 +108,13 @@ class Copying:
                 raise
             return
         try:
-            taken.copied.append(self._copy_file(fd, target, name, exact))
+            taken.copied.append(self._copy_file(fd, status, target, name, exact))
         finally:
             os.close(fd)
 
-    def _copy_file(self, fd: int, target: Directory, name: str, exact: bytes) -> Copied:
-        status = os.fstat(fd)
+    def _copy_file(
+        self, fd: int, status: os.stat_result, target: Directory, name: str, exact: bytes
+    ) -> Copied:
         if status.st_nlink == 1:
             made, digest, xattrs = self._make(fd, status, target, exact)
         else:
@@ -134,16 +137,28 @@ class Copying:
         self, fd: int, status: os.stat_result, target: Directory, name: bytes
     ) -> tuple[int, str, str | None]:
         """A new file of this content: its inode and the two digests."""
-        mode = 0o700 if status.st_mode & 0o111 else 0o600
-        made = create_regular(target.fd, name, mode, owner=self._owner)
+        made, inode = self._create(target.fd, name, 0o700 if status.st_mode & 0o111 else 0o600)
         try:
             digest = self._fill(fd, made, status, self._count)
             xattrs = copy_xattrs(fd, made)
             os.utime(made, ns=(status.st_atime_ns, status.st_mtime_ns))
-            inode = os.fstat(made).st_ino
         finally:
             os.close(made)
         return inode, digest, xattrs
+
+    def _create(self, dirfd: int, name: bytes, mode: int) -> tuple[int, int]:
+        """A writable descriptor of a new file, and its inode. Nobody else has seen it yet."""
+        made = os.open(name, _CREATE, mode, dir_fd=dirfd)
+        try:
+            status = os.fstat(made)
+            if self._owner is not None and self._owner != (status.st_uid, status.st_gid):
+                os.fchown(made, *self._owner)
+            if status.st_mode & 0o7777 != mode:  # the umask took something
+                os.fchmod(made, mode)
+        except BaseException:
+            os.close(made)
+            raise
+        return made, status.st_ino
 
     def _share(
         self, fd: int, status: os.stat_result, target: Directory, name: bytes
@@ -155,7 +170,7 @@ class Copying:
                 if self._registry.keep(status, target, name):
                     return made
             else:
-                copy = open_regular(target.fd, target.mnt_id, (name,), os.O_RDONLY)
+                copy, _ = open_regular(target, name)
                 try:
                     inode = os.fstat(copy).st_ino
                     if digest := self._same(fd, copy, status):

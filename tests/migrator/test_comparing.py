@@ -165,7 +165,7 @@ def test_what_cannot_be_read_is_named(bench: Bench, monkeypatch: pytest.MonkeyPa
     def broken(*_: object) -> int:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(os, "preadv", broken)
+    monkeypatch.setattr(os, "pread", broken)
     with pytest.raises(Retryable, match=r"cannot verify shared/.*/workdir-one/[fg]: Input/output"):
         bench.verify(unit)
 

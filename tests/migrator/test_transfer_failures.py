@@ -62,7 +62,7 @@ def fail(monkeypatch: pytest.MonkeyPatch) -> Fail:
         ("link", "link", errno.ENOENT, "t1/f vanished meanwhile"),
         ("link", "mkdir", errno.ENOSPC, "cannot stage workdir-one: No space left on device"),
         ("link", "scandir", errno.EIO, "cannot take over t1: Input/output error"),
-        ("copy", "preadv", errno.EIO, "cannot take over t1/f: Input/output error"),
+        ("copy", "pread", errno.EIO, "cannot take over t1/f: Input/output error"),
         ("copy", "pwrite", errno.ENOSPC, "cannot take over t1/f: No space left on device"),
         ("copy", "pwrite", errno.EDQUOT, "cannot take over t1/f: Disk quota exceeded"),
         ("copy", "setxattr", errno.ENOSPC, "cannot take over t1/f: No space left on device"),
