@@ -17,7 +17,7 @@ from migrator.places import open_folder, parent_of
 from migrator.removing import sweep
 from migrator.units import Path, RootName
 from vfs.beneath import Directory
-from vfs.errors import NotADirectory, NotFound, VfsError
+from vfs.errors import LinkRefused, NotADirectory, NotFound, VfsError
 from vfs.making import make_directories
 from vfs.saving import is_temporary
 from vfs.walking import Entry
@@ -25,6 +25,9 @@ from vfs.workspace import OWNER
 
 Place = tuple[RootName, Path]
 """A directory: the root it is beneath, and its path there."""
+
+_TAKEN: Final = (LinkRefused, NotADirectory)
+"""The errors that say that something else stands where a directory belongs."""
 
 HOST: Final = "host"
 """Stands for a root in the records of folders around the roots; their path is one name, the host
@@ -46,7 +49,8 @@ class Ground:
             self._known.add((root, path))
 
     def prepare(self, places: Iterable[Place]) -> dict[Place, VfsError]:
-        """Has every directory there, ready to get entries; those that cannot be, with the reason.
+        """Has every directory there, ready to get entries; those that cannot be since something else
+        stands there, with the reason. Raises VfsError for any other reason.
 
         Two passes: all is looked at and recorded, and after one sync made.
         """
@@ -59,13 +63,13 @@ class Ground:
             try:
                 if self._look(place):
                     missing.append(place)
-            except VfsError as exc:
+            except _TAKEN as exc:
                 failed[place] = exc
         self._journal.sync()
         for root, path in missing:
             try:
                 make_directories(self._roots[root], path, OWNER).close()
-            except VfsError as exc:
+            except _TAKEN as exc:
                 failed[root, path] = exc
         self._ready -= failed.keys()
         return failed
