@@ -49,7 +49,7 @@ class Ground:
             self._known.add((root, path))
 
     def prepare(self, places: Iterable[Place]) -> dict[Place, VfsError]:
-        """Has every directory there, ready to get entries; those that cannot be since something else
+        """Has every directory there, ready to get entries; those that cannot be since something
         stands there, with the reason. Raises VfsError for any other reason.
 
         Two passes: all is looked at and recorded, and after one sync made.
