@@ -86,10 +86,16 @@ def test_the_digest_of_a_file_with_holes_is_that_of_its_bytes_wherever_the_holes
         file.truncate(size)
         file.seek(3 * BLOCK + 5)
         file.write(b"data")
+        file.seek(3 * BLOCK + BLOCK // 2)
+        file.write(b"more")
         file.seek(10 * BLOCK + 50)
         file.write(b"tail")
     (tmp_path / "dense").write_bytes((tmp_path / "a").read_bytes())
-    blocks = {3: b"\0" * 5 + b"data" + b"\0" * (BLOCK - 9), 10: bytes(50) + b"tail" + bytes(46)}
+    half = BLOCK // 2
+    blocks = {
+        3: bytes(5) + b"data" + bytes(half - 9) + b"more" + bytes(half - 4),
+        10: bytes(50) + b"tail" + bytes(46),
+    }
     expected = hashlib.sha256()
     for number, block in blocks.items():
         expected.update((number * BLOCK).to_bytes(8, "little") + block)

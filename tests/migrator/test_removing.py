@@ -106,6 +106,17 @@ def test_a_file_that_was_written_in_place_stays_in_the_unit(bench: Bench, method
     assert (top / "uploads" / "f").read_bytes() == b"written"
 
 
+@pytest.mark.parametrize("remove", [target, source])
+def test_a_file_that_was_written_and_has_its_size_stays(
+    bench: Bench, method: Method, remove: Any
+) -> None:
+    unit, top = published(bench, method)
+    changed = top if remove is target else bench.saves / "t1"
+    (changed / "uploads" / "f").write_bytes(b"ONE")
+    assert [path[-2:] for path in remove(bench, unit).kept] == [(b"uploads", b"f")]
+    assert (changed / "uploads" / "f").read_bytes() == b"ONE"
+
+
 def test_the_last_name_of_a_file_is_never_removed_from_a_unit(bench: Bench) -> None:
     unit, top = published(bench, "link")
     (bench.saves / "t1" / "uploads" / "f").unlink()
