@@ -11,18 +11,21 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
 from migrator import downtime, locks, planning
 from migrator import journal as journals
+from migrator.counting import Count
 from migrator.database import Database, connect
 from migrator.errors import MigratorError, Usage
 from migrator.findings import Finding
 from migrator.outcome import Outcome
 from migrator.places import ROOTS, open_folder, open_source, parent_of, root_path
 from migrator.request import Request
-from migrator.state import PUBLISHED
+from migrator.state import BUILT, PUBLISHED, State
+from migrator.tables import size
 from migrator.units import RootName
 from vfs.beneath import Directory
 from vfs.printable import printable
@@ -59,6 +62,8 @@ class Look:
     def __init__(self, request: Request) -> None:
         self._request = request
         self.findings: list[Finding] = []
+        self.counted: Count | None = None
+        """All that is to be transferred, if it had to be counted to see whether there is room."""
 
     @property
     def blockers(self) -> list[Finding]:
@@ -187,21 +192,24 @@ class Look:
         database: Database | None,
     ) -> None:
         """That a plan can be made, and that there is room for it."""
-        done = set[str]()
-        if state is not None:
-            past = journals.read(state)
-            done = {key for key, unit in past.units.items() if unit.step in PUBLISHED}
+        past = State() if state is None else journals.read(state)
+        done = {key for key, unit in past.units.items() if unit.step in PUBLISHED}
+        built = done | {key for key, unit in past.units.items() if unit.step in BUILT}
         plan = self._try(
             "source",
             lambda: planning.plan(self._request, source, database, roots, done=done),
         )
         if plan is None or all(method == "link" for method in plan.methods.values()):
             return  # links take next to nothing
-        for space in planning.measure(plan, self._request, source).spaces:
+        # What an interrupted run has staged has its room already.
+        left = tuple(unit for unit in plan.units if unit.key not in built)
+        measure = planning.measure(replace(plan, units=left), self._request, source)
+        self.counted = measure.totals.all
+        for space in measure.spaces:
             if not space.suffices:
                 self._block(
                     "no_space",
-                    f"{space.path} has {space.free} bytes free, of {space.need} needed at most",
+                    f"{space.path} has {size(space.free)} free, {size(space.need)} are needed",
                     "make room, or put the new tree on the file system of the old saves",
                     space.path,
                 )

@@ -16,6 +16,7 @@ Messages may name the paths of the host: they are the operator's own.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from vfs.errors import VfsError
@@ -36,24 +37,32 @@ class MigratorError(Exception):
     """The code that programs compare: snake_case, never changed."""
     exit_status: ClassVar[int]
 
-    def __init__(self, message: str, *, fix: str | None = None) -> None:
+    def __init__(
+        self, message: str, *, fix: str | None = None, details: Sequence[str] = ()
+    ) -> None:
         super().__init__(message)
         self.message = one_line(message)
         """What went wrong, one line without a full stop."""
         self.fix = None if fix is None else one_line(fix)
         """What to do next, one line, in the imperative; None where nothing can be advised."""
+        self.details = [one_line(detail) for detail in details]
+        """All of what the message tells the first of, a line each."""
 
     def __str__(self) -> str:
         return self.message if self.fix is None else f"{self.message}; {self.fix}"
 
     def to_json(self) -> dict[str, object]:
-        """Return ``{"error": kind, "message": …, "fix": …|None, "exit_status": N}``."""
-        return {
+        """Return ``{"error": kind, "message": …, "fix": …|None, "exit_status": N}``.
+
+        With ``"details": [line, …]`` where there are any.
+        """
+        document: dict[str, object] = {
             "error": self.kind,
             "message": self.message,
             "fix": self.fix,
             "exit_status": self.exit_status,
         }
+        return {**document, "details": self.details} if self.details else document
 
 
 class Usage(MigratorError):

@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from migrator import removing
-from migrator.errors import Precondition
+from migrator.errors import Conflict, Precondition
 from migrator.findings import Finding
 from migrator.outcome import Outcome
 from migrator.progress import Progress
 from migrator.request import Request
 from migrator.running import raise_first
 from migrator.session import Session, opened, sync
-from migrator.state import PUBLISHED
+from migrator.state import PUBLISHED, State
 from migrator.units import Path, Unit
 from migrator.verifying import mismatch, prove
 from migrator.workers import map_parallel
@@ -28,8 +28,19 @@ SHOWN = 100
 """Entries that stayed and are told one by one; the rest are counted."""
 
 
-def finalize(request: Request, progress: Progress) -> Outcome:
-    """The answer of `migrator finalize`. Raises Mismatch, nothing removed, if the proof fails."""
+def finalize(
+    request: Request,
+    progress: Progress,
+    *,
+    accept_changes: bool = False,
+    despite_conflicts: bool = False,
+) -> Outcome:
+    """The answer of `migrator finalize`.
+
+    `accept_changes`: what users changed or removed in the new tree since is no obstacle; content
+    that is not what it was though nobody wrote it always is. `despite_conflicts`: what could not be
+    taken over stays in the saves for good. Raises Mismatch and Conflict, nothing removed.
+    """
     with opened(request) as session:
         progress.save_in(session.state)
         state = session.journal.state
@@ -39,20 +50,45 @@ def finalize(request: Request, progress: Progress) -> Outcome:
             raise Precondition(
                 "the migration was rolled back", fix="run it again first: migrator run"
             )
-        if not state.done and not state.finalizing:
-            raise Precondition(
-                f"the run is not at its end: {state.word}", fix="end it first: migrator run"
-            )
+        if not state.finalizing:
+            _refuse_unfinished(state, despite_conflicts)
         found = prove(session, progress)
-        if found.differences:
+        if found.damaged or (found.differences and not accept_changes):
             raise mismatch(found)
         if not state.finalizing:
             session.journal.record("finalize", step="begun")
         outcome = _remove(session, progress)
+        if found.differences:
+            outcome.findings.append(
+                Finding(
+                    "changed_since",
+                    "warning",
+                    "the new tree",
+                    f"{len(found.differences)} entries or rows are not as the run left them:"
+                    " taken for the users' own work",
+                )
+            )
         sync(session.source)
         session.journal.record("finalize", step="done")
         outcome.state = state.word
         return outcome
+
+
+def _refuse_unfinished(state: State, despite_conflicts: bool) -> None:
+    if state.done:
+        return
+    conflicts = [key for key, unit in state.units.items() if unit.step == "conflict"]
+    if state.word != "owned":
+        raise Precondition(
+            f"the run is not at its end: {state.word}", fix="end it first: migrator run"
+        )
+    if not despite_conflicts:
+        raise Conflict(
+            "the last run ended with conflicts: not everything was taken over",
+            fix="put them right and run again, or leave that in the saves for good with"
+            " --despite-conflicts",
+            details=conflicts,
+        )
 
 
 def _remove(session: Session, progress: Progress) -> Outcome:

@@ -69,7 +69,7 @@ def findings(owned: Owned) -> list[Finding]:
             found.append(
                 Finding(
                     "owner_not_set",
-                    "warning",
+                    "conflict",
                     subject,
                     f"its owner or mode could not be set: {left.message}",
                     "put that right, then run again",
@@ -88,6 +88,6 @@ def findings(owned: Owned) -> list[Finding]:
     hidden = owned.failed + owned.mounts - len(found)
     if hidden > 0:
         found.append(
-            Finding("owner_not_set", "warning", "more", f"{hidden} more entries could not be set")
+            Finding("owner_not_set", "conflict", "more", f"{hidden} more entries could not be set")
         )
     return found

@@ -119,7 +119,7 @@ def _workspace_of(
         if rival is not None:
             draft.tell(
                 "directory_shared_by_two",
-                "conflict",
+                "warning",
                 rival,
                 f"this user worked in {shown(path)}, which belongs to {printable(uid)}",
                 "move what is this user's into their own workspace by hand",

@@ -26,7 +26,7 @@ from migrator import (
 )
 from migrator.claims import Claims
 from migrator.database import Change, Conversation, Database, SkillRow, connect
-from migrator.errors import Precondition, retryable
+from migrator.errors import Precondition, Usage, retryable
 from migrator.findings import Finding
 from migrator.layouts.base import Survey
 from migrator.outcome import Outcome
@@ -34,6 +34,7 @@ from migrator.places import ROOTS, open_folder, open_source, root_path
 from migrator.placing import Draft
 from migrator.plans import Measure, Plan
 from migrator.request import Request
+from migrator.session import check_same
 from migrator.settings import Settings
 from migrator.state import PUBLISHED, State
 from migrator.units import RootName
@@ -72,13 +73,11 @@ def plan_verb(request: Request, *, with_units: bool = False) -> Outcome:
         if request.database is not None:
             database = stack.enter_context(connect(request.database))
         state = _state(request)
+        if state.finalized:
+            return plans.nothing_left(state)
+        check_same(request, state, database)
         done = {key for key, unit in state.units.items() if unit.step in PUBLISHED}
-        try:
-            made = plan(request, source, database, done=done)
-        except Precondition:
-            if state.finalized:
-                return plans.nothing_left(state)
-            raise
+        made = plan(request, source, database, done=done)
         return plans.answer(made, measure(made, request, source), state, with_units=with_units)
 
 
@@ -126,6 +125,16 @@ def _planned(
     owned = owners.read(request.owners, request.owner)
     rows = None if database is None else _read(database)
     survey = layout.survey(source, overlaps.passed_by(request, source, roots, in_place))
+    if (
+        layout.has_database
+        and rows is None
+        and survey.threads
+        and not (request.owners or request.owner)
+    ):
+        raise Usage(
+            f"saves of the layout {layout.name} come with a database, and none is named",
+            fix="name it with --database, or say whose threads they are with --owners or --owner",
+        )
     draft = _drafted(survey, rows, owned, in_place)
     draft.units.sort(key=lambda unit: ORDER.index(unit.kind))
     draft.findings.extend(foreseeing.conflicts(draft.units, source, roots, done))

@@ -129,6 +129,7 @@ def answer(plan: Plan, measure: Measure, state: State, *, with_units: bool) -> O
         findings,
         _numbers(plan, measure),
         details,
+        foretells=True,
     )
 
 

@@ -21,6 +21,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from migrator import checking, markers, owning, planning, publishing, remains, removing, transfer
+from migrator.counting import Count
 from migrator.cutover import Cutover
 from migrator.errors import MigratorError, Precondition, retryable
 from migrator.ground import Place
@@ -66,7 +67,7 @@ def run(request: Request, progress: Progress) -> Outcome:
         known = session.journal.state.units
         done = {key for key, unit in known.items() if unit.step in PUBLISHED}
         plan = planning.plan(request, session.source, session.database, session.roots, done=done)
-        return _Run(session, plan, progress).go()
+        return _Run(session, plan, progress, look.counted).go()
 
 
 def _refuse_half_undone(session: Session) -> None:
@@ -81,7 +82,9 @@ def _refuse_half_undone(session: Session) -> None:
 class _Run:
     """One run, from where the journal says that the last one came to."""
 
-    def __init__(self, session: Session, plan: Plan, progress: Progress) -> None:
+    def __init__(
+        self, session: Session, plan: Plan, progress: Progress, expected: Count | None
+    ) -> None:
         self._session = session
         self._journal = session.journal
         self._plan = plan
@@ -89,6 +92,8 @@ class _Run:
         # What is foreseen to be in the way is decided, and told, when it is published.
         self._findings = [found for found in plan.findings if found.code != "target_taken"]
         self._jobs = session.request.jobs
+        self._expected = expected
+        """All that is to be transferred, where it was counted: links are not worth it."""
         self._owned = Owned()
         self._conversations = 0
 
@@ -196,7 +201,12 @@ class _Run:
                 manifest.write()
                 return staged
 
-        self._progress.phase("transfer", files=None)
+        expected = self._expected
+        self._progress.phase(
+            "transfer",
+            files=None if expected is None else expected.files,
+            bytes=None if expected is None else expected.bytes,
+        )
         failures: list[Exception] = []
         pending: list[tuple[Unit, Staged]] = []
         for key, result in map_parallel(
@@ -265,7 +275,8 @@ class _Run:
                 count=self._progress.count,
             )
 
-        self._progress.phase("verify")
+        files, size = session.totals(units)
+        self._progress.phase("verify", files=files, bytes=size)
         failures: list[Exception] = []
         differences: list[Difference] = []
         for key, result in map_parallel(

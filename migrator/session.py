@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +23,7 @@ from migrator.lines import records
 from migrator.locks import Locks
 from migrator.places import ROOTS, make_folder, open_folder, open_source, root_path
 from migrator.request import Request
+from migrator.state import State
 from migrator.units import RootName, Unit
 from vfs import linux
 from vfs.beneath import Directory
@@ -49,6 +50,12 @@ class Session:
     def records(self, unit: Unit) -> Iterator[dict[str, Any]]:
         """The manifest of a unit."""
         return records(self.units, manifest_name(unit))
+
+    def totals(self, keys: Iterable[str]) -> tuple[int, int | None]:
+        """How many files these units have, and bytes that are read to prove them; None: no byte."""
+        units = [self.journal.state.units[key].fields for key in keys]
+        size = sum(unit.get("bytes", 0) for unit in units if unit.get("method") != "link")
+        return sum(unit.get("files", 0) for unit in units), size or None
 
     def recorded_units(self) -> dict[str, Unit]:
         """The units that the journal tells of, by key."""
@@ -94,10 +101,10 @@ def opened(request: Request, *, fresh: bool = False) -> Iterator[Session]:
             journals.set_aside(state)
         units = stack.enter_context(_units_folder(state))
         journal = stack.enter_context(Journal.open(state))
-        _check_same(request, journal)
         database = None
         if request.database is not None:
             database = stack.enter_context(connect(request.database))
+        check_same(request, journal.state, database)
         yield Session(
             request, source, roots, state, units, journal, Ground(journal, roots), database
         )
@@ -123,8 +130,12 @@ def _units_folder(state: Directory) -> Directory:
         return state.make_directories((journals.UNITS,))
 
 
-def _check_same(request: Request, journal: Journal) -> None:
-    facts = journal.state.facts
+def check_same(request: Request, state: State, database: Database | None) -> None:
+    """Refuses a request that is not about the migration of which the journal tells.
+
+    Precondition, naming what is another one.
+    """
+    facts = state.facts
     if facts is None:
         return
     wanted = places(request)
@@ -135,6 +146,13 @@ def _check_same(request: Request, journal: Journal) -> None:
             f"the state folder {printable(request.state)} is of another migration:"
             f" its {other[0]} is {was}",
             fix="name the same folders as then, or another state folder",
+        )
+    label = None if database is None else database.label
+    if label != facts.database:
+        was = "has none" if facts.database is None else f"is {facts.database}"
+        raise Precondition(
+            f"the migration in {printable(request.state)} has another database: it {was}",
+            fix="name the database as then, with the same role, or another state folder",
         )
 
 
@@ -171,6 +189,7 @@ def check_mismatch(differences: list[str], what: str) -> None:
         raise Mismatch(
             f"{what}: {differences[0]}{more}",
             fix="nothing was removed; find out what changed it, then run the same command again",
+            details=differences,
         )
 
 

@@ -41,6 +41,9 @@ Step = Literal["staged", "verified", "publishing", "published", "adopted", "conf
 """How far a unit is: built hidden; that checked; about to be renamed to its place; there; what
 stood there already was the same; what stands there is something else; not migrated, see why."""
 
+BUILT: Final = frozenset(("staged", "verified", "publishing"))
+"""The steps of a unit that is built and not in its place yet."""
+
 PUBLISHED: Final = frozenset(("published", "adopted"))
 """The steps of a unit that is in its place."""
 

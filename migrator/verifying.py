@@ -32,6 +32,9 @@ class Proof:
     units: int = 0
     differences: list[str] = field(default_factory=list)
     """One line each, printable."""
+    damaged: bool = False
+    """Whether some content is another though size and time of change are as recorded: nobody's
+    work, but a failing disk's."""
 
 
 def verify(request: Request, progress: Progress) -> Outcome:
@@ -40,7 +43,7 @@ def verify(request: Request, progress: Progress) -> Outcome:
         progress.save_in(session.state)
         found = prove(session, progress)
         word = session.journal.state.word
-    numbers = {"units": found.units, "differences": len(found.differences)}
+    numbers: dict[str, int | float] = {"units": found.units, "differences": len(found.differences)}
     if found.differences:
         raise mismatch(found)
     return Outcome(
@@ -57,7 +60,8 @@ def mismatch(found: Proof) -> Mismatch:
     also = f", and {more} more" if more else ""
     return Mismatch(
         f"not as it was recorded: {first}{also}",
-        fix="look at `migrator verify --json`, which names them; nothing was changed",
+        fix="`migrator verify --json` names them all; nothing was changed",
+        details=found.differences,
     )
 
 
@@ -96,7 +100,8 @@ def _prove_units(
             count=progress.count,
         )
 
-    progress.phase("verify")
+    files, size = session.totals(units)
+    progress.phase("verify", files=files, bytes=size)
     failures: list[Exception] = []
     for _, result in map_parallel(
         prove_one, list(units), jobs=session.request.jobs, tick=progress.tick
@@ -105,4 +110,5 @@ def _prove_units(
             failures.append(result)
         else:
             found.differences += map(str, result)
+            found.damaged |= any(difference.code == "content" for difference in result)
     raise_first(failures, "verify")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import click
+
 from migrator.commands.base import YES, Settings, confirm, verb
 from migrator.outcome import Outcome
 
@@ -14,7 +16,19 @@ from migrator.outcome import Outcome
         "migrator finalize --storage /srv/gemspace --yes   # asks nothing",
     ),
 )
-def command(settings: Settings, yes: bool) -> Outcome:
+@click.option(
+    "--accept-changes",
+    is_flag=True,
+    help="Go on though files or rows of the new tree were changed or removed since the run.",
+)
+@click.option(
+    "--despite-conflicts",
+    is_flag=True,
+    help="Go on though conflicts are left; what they concern stays in the saves for good.",
+)
+def command(
+    settings: Settings, yes: bool, accept_changes: bool, despite_conflicts: bool
+) -> Outcome:
     """Remove the old saves that were migrated.
 
     This is the only verb that deletes. First it verifies once more. It removes only what was
@@ -30,4 +44,6 @@ def command(settings: Settings, yes: bool) -> Outcome:
     from migrator.progress import Progress
 
     with Progress() as progress:
-        return finalizing.finalize(request, progress)
+        return finalizing.finalize(
+            request, progress, accept_changes=accept_changes, despite_conflicts=despite_conflicts
+        )

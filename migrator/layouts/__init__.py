@@ -40,7 +40,9 @@ def _named(name: str) -> Layout:
 
 def _shown(source: Directory, has_database: bool) -> Layout:
     for layout in LAYOUTS:
-        if layout.recognises(source) or (has_database and layout.has_database):
+        if layout.recognises(source) or (
+            has_database and layout.has_database and yuxi.is_bare(source)
+        ):
             if layout is deerflow.LAYOUT and yuxi.has_users(source):
                 raise Precondition(
                     f"the source holds both {deerflow.LAYOUT.signs} and threads/shared",

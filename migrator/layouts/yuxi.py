@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import Final
 
 from migrator.errors import Precondition
-from migrator.layouts.base import Layout, Look, Survey, kind_of
+from migrator.layouts.base import Layout, Look, Survey, entries, kind_of
 from migrator.layouts.threads import threads
 from migrator.units import STAGING, Path
 from vfs.beneath import Directory
@@ -42,6 +42,12 @@ def recognises(source: Directory) -> bool:
     """Whether there are users' workspaces, shared skills or settings."""
     others = ((SKILLS,), (CONFIG, SETTINGS))
     return has_users(source) or any(kind_of(source, path) is not None for path in others)
+
+
+def is_bare(source: Directory) -> bool:
+    """Whether nothing but what Yuxi keeps in its saves is there: those of a new installation."""
+    known = {THREADS, SKILLS, CONFIG, *NOT_OURS}
+    return all(name in known or name.startswith(b".") for name, _ in entries(source, ()))
 
 
 def has_users(source: Directory) -> bool:

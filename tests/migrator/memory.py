@@ -1,4 +1,4 @@
-"""A file system in memory for one test: no run on it waits for a disk, nor sees what others open."""
+"""A file system in memory for one test: no run on it waits for a disk or sees what others open."""
 
 from __future__ import annotations
 

@@ -173,7 +173,9 @@ def test_finalize_keeps_what_lost_or_could_not_be_taken_over(memory: Path, trans
     saves = sample.hostile(memory / "s")
     old = trees.snapshot(saves.source)
     migrator(saves, "run", "--transfer", transfer).expect(6)
-    migrator(saves, "finalize").expect(0, 1, 6)
+    migrator(saves, "finalize").expect(6)
+    assert trees.snapshot(saves.source).keys() == old.keys()
+    migrator(saves, "finalize", "--despite-conflicts").expect(1)
     assert differences(saves) == []
     left = trees.snapshot(saves.source)
     kept = {
