@@ -12,12 +12,15 @@ import os
 import signal
 import sqlite3
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from sqlalchemy.engine.default import DefaultDialect
 
+import migrator
+import vfs
 from vfs import linux
 
 CHANGING = frozenset(
@@ -42,17 +45,17 @@ _DEPTH = 3
 """Functions of ours that tell places apart."""
 
 _OURS = tuple(
-    os.path.dirname(os.path.abspath(str(sys.modules[name].__file__))) + os.sep
-    for name in ("migrator", "vfs")
+    os.path.dirname(os.path.abspath(str(package.__file__))) + os.sep for package in (migrator, vfs)
 )
 
 
 class Step(NamedTuple):
-    """One step of a run."""
+    """One step of a run, told so that it is found again in another."""
 
-    number: int
     name: str
     place: str
+    number: int
+    """How often this call was made at this place before."""
 
 
 Act = Callable[[Step], Callable[..., Any] | None]
@@ -61,19 +64,20 @@ Act = Callable[[Step], Callable[..., Any] | None]
 
 def install(act: Act, names: frozenset[str]) -> None:
     """From now on `act` is called before each step of these names; for a child alone."""
-    count = -1
+    counts: Counter[tuple[str, str]] = Counter()
     acting = False
 
     def stepping(real: Callable[..., Any], name: str) -> Callable[..., Any]:
         def call(*arguments: Any, **options: Any) -> Any:
-            nonlocal count, acting
+            nonlocal acting
             place = None if acting else _place()
             if not place:
                 return real(*arguments, **options)
-            count += 1
+            step = Step(name, place, counts[name, place])
+            counts[name, place] += 1
             acting = True
             try:
-                instead = act(Step(count, name, place))
+                instead = act(step)
             finally:
                 acting = False
             return (real if instead is None else instead)(*arguments, **options)
@@ -121,15 +125,11 @@ def recorded(path: Path) -> list[Step]:
 
 def each_place(steps: Sequence[Step]) -> list[Step]:
     """Of the steps at each place the first, and the last."""
-    first: dict[tuple[str, str], Step] = {}
-    last: dict[tuple[str, str], Step] = {}
-    for step in steps:
-        first.setdefault((step.name, step.place), step)
-        last[step.name, step.place] = step
-    return sorted({*first.values(), *last.values()})
+    last = {(step.name, step.place): step for step in steps}
+    return [step for step in steps if step.number == 0 or step == last[step.name, step.place]]
 
 
-def killing(at: int, names: frozenset[str]) -> Callable[[], None]:
+def killing(at: Step, names: frozenset[str]) -> Callable[[], None]:
     """Has the process killed before a step; if it is a write, after half of it."""
 
     def before() -> None:
@@ -140,7 +140,7 @@ def killing(at: int, names: frozenset[str]) -> Callable[[], None]:
             os.kill(os.getpid(), signal.SIGKILL)
 
         def act(step: Step) -> Callable[..., Any] | None:
-            if step.number != at:
+            if step != at:
                 return None
             if step.name == "write":
                 return half
@@ -152,15 +152,18 @@ def killing(at: int, names: frozenset[str]) -> Callable[[], None]:
     return before
 
 
-def failing(at: int, number: int, names: frozenset[str]) -> Callable[[], None]:
+def failing(at: Step, number: int, names: frozenset[str]) -> Callable[[], None]:
     """Has a step fail with an error number."""
 
     def before() -> None:
         def act(step: Step) -> None:
-            if step.number != at:
+            if step != at:
                 return
             if step.name.startswith("do_"):
-                raise sqlite3.OperationalError("disk I/O error")
+                error = sqlite3.OperationalError("disk I/O error")
+                error.sqlite_errorcode = sqlite3.SQLITE_IOERR
+                error.sqlite_errorname = "SQLITE_IOERR"
+                raise error
             raise OSError(number, os.strerror(number))
 
         install(act, names)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from migrator import cli
+from migrator import cli, finalizing, rolling_back, running, verifying
 from tests.migrator import rows, trees
 from tests.migrator.rows import Rows
 from tests.migrator.saves import OWNER, Saves
@@ -61,6 +61,10 @@ class Done:
         """The same, when it ended with one of these."""
         assert self.status in statuses, (self.status, self.out[-3000:], self.err[-3000:])
         return self
+
+
+LOADED = (finalizing, rolling_back, running, verifying)
+"""What the command loads when it needs it; here it is loaded once, before every process."""
 
 
 def forked(action: Callable[[], int], folder: Path, stdin: bytes = b"") -> Done:

@@ -9,7 +9,7 @@ import pytest
 from migrator.database import connect
 from tests.migrator import rows
 from tests.migrator.database import old as samples
-from tests.migrator.database.exact import everything
+from tests.migrator.database.exact import dumped, everything
 from tests.migrator.postgres import Server
 
 
@@ -64,6 +64,16 @@ def test_a_database_without_an_encoding(postgres: Server) -> None:
     finally:
         with postgres.connect() as admin:
             admin.execute("DROP DATABASE plain WITH (FORCE)")
+
+
+def test_pg_dump_sees_no_difference_after_a_roll_back(old: str) -> None:
+    change = samples.small(old)
+    before = dumped(old)
+    _, recorded = samples.cut(old, change)
+    with connect(old) as database:
+        assert dumped(old) != before
+        database.roll_back(recorded)
+    assert dumped(old) == before
 
 
 def test_views_of_the_tables_are_no_tables_to_drop(old: str) -> None:
