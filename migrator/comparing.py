@@ -197,7 +197,7 @@ class _Proof(Closing):
             record.names,
             record.inode,
             record.size,
-            record.mtime_ns,
+            record.kept_ns,
             record.attributes,
             digests,
             strict=True,

@@ -46,6 +46,9 @@ NO_CLONE: Final = frozenset(
 )
 """What FICLONE answers for two files of which one cannot share the other's blocks."""
 
+_NO_XATTR: Final = frozenset((errno.EOPNOTSUPP, errno.E2BIG, errno.ERANGE, errno.ENOSPC))
+"""What setxattr(2) answers for an attribute that a file system cannot have, or not so large."""
+
 _XATTRS: Final = "user."
 """The extended attributes that are kept: those that anybody may set. The others belong to the
 system (ACLs, capabilities, labels), and modes and owners of the copy are others as well."""
@@ -227,14 +230,29 @@ def _reopen(look: int) -> int:
         return reopen(look, os.O_RDONLY | os.O_NONBLOCK)
 
 
-def copy_xattrs(source: int, target: int) -> str | None:
-    """Gives an open file the users' extended attributes of another; their digest, None for none."""
+def copy_xattrs(source: int, target: int) -> tuple[str | None, bool]:
+    """Gives an open file the users' extended attributes of another, as many as it can have.
+
+    The digest of those that it has now, None for none; and whether these are all.
+    """
     found = _xattrs(source)
     if not found:
-        return None
-    for name, value in found:
-        os.setxattr(target, name, value)
-    return _xattrs_digest(found)
+        return None, True
+    kept = [(name, value) for name, value in found if _set_xattr(target, name, value)]
+    return _xattrs_digest(kept) if kept else None, len(kept) == len(found)
+
+
+def _set_xattr(fd: int, name: str, value: bytes) -> bool:
+    """Whether the file has the attribute now; not where the file system has no place for it."""
+    try:
+        os.setxattr(fd, name, value)
+    except OSError as exc:
+        # ext4 gives all attributes of a file one block, and answers as if the disk were full.
+        full = exc.errno == errno.ENOSPC and os.fstatvfs(fd).f_bavail == 0
+        if full or exc.errno not in _NO_XATTR:
+            raise
+        return False
+    return True
 
 
 def xattrs_digest(fd: int) -> str | None:

@@ -12,7 +12,7 @@ kind           holds
                it was made of: number of the part, mode, uid, gid, inode, mtime
 ``entries``    up to `ENTRIES` files and links of that directory that came from one part, in
                columns: name, inode, size, mtime, and mode, uid and gid of the source; of those that
-               are copies also the inode of the copy and the digest of what was read
+               are copies also inode and mtime of the copy, and the digest of what was read
 ``same``       what was not needed, since the unit has it already: names of one part
 ``left``       what stays in the source, and why
 ``end``        last, with the totals; a manifest without it is not one
@@ -49,9 +49,10 @@ Attributes = tuple[int, int, int]
 Linked = tuple[str, int, int, int, Attributes]
 """One entry that was linked: name as os.fsdecode gives it, inode, size, mtime in ns, attributes."""
 
-Copied = tuple[str, int, int, int, Attributes, int, str, str | None]
-"""One entry that was copied: the same, then the inode of the copy, the digest of its content
-(`migrator.content`), and that of its extended attributes (None: it has none)."""
+Copied = tuple[str, int, int, int, Attributes, int, int, str, str | None, bool]
+"""One entry that was copied: the same, then of the copy its inode, its mtime in ns (another one
+where the file system keeps no such time), the digest of its content (`migrator.content`) and that
+of its extended attributes (None: it has none); and whether it has all that the source has."""
 
 
 class Sink(Protocol):
@@ -100,10 +101,14 @@ class Entries:
     attributes: list[Attributes]
     inode: list[int]
     """Inodes of the unit; `ino` itself where nothing was copied."""
+    kept_ns: list[int]
+    """Times of change of the unit; `mtime_ns` itself where the file system keeps them."""
     digests: list[str] | None
     """Of the contents; None where nothing was copied."""
     xattrs: dict[int, str]
     """Digests of the extended attributes, by the index of the entry; of copies alone."""
+    partial: frozenset[int]
+    """Indices of copies that lack extended attributes of the source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +129,8 @@ class Left:
 
     code: str
     """Why: ``special_file``, ``source_is_a_link``, ``source_is_no_directory``,
-    ``name_taken_by_newer_file``, ``name_taken_by_directory``."""
+    ``name_taken_by_newer_file``, ``name_taken_by_directory``, ``too_large``; of a copy, that it is
+    not whole: ``attributes_not_kept``."""
     source: Path
     """Where it is, beneath the saves."""
     path: Path
@@ -169,9 +175,13 @@ class Writer:
             some = rows[start : start + ENTRIES]
             record = _columns(part, some)
             record["new"] = [row[5] for row in some]
-            record["digest"] = [row[6] for row in some]
-            if xattrs := [[index, row[7]] for index, row in enumerate(some) if row[7]]:
+            if any(row[6] != row[3] for row in some):
+                record["kept"] = [row[6] for row in some]
+            record["digest"] = [row[7] for row in some]
+            if xattrs := [[index, row[8]] for index, row in enumerate(some) if row[8]]:
                 record["xattrs"] = xattrs
+            if partial := [index for index, row in enumerate(some) if not row[9]]:
+                record["partial"] = partial
             self._sink.append(record)
 
     def same(self, part: int, rows: Sequence[tuple[str, int, int, int]]) -> None:
@@ -282,8 +292,10 @@ def _entries(path: Path, record: dict[str, Any]) -> Entries:
         record["mtime"],
         attributes,
         record.get("new", ino),
+        record.get("kept", record["mtime"]),
         record.get("digest"),
         dict(record.get("xattrs", ())),
+        frozenset(record.get("partial", ())),
     )
 
 

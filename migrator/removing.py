@@ -275,7 +275,7 @@ class _TargetRemoval(_Removal):
         if isinstance(record, Same):
             return 0, iter(())
         copied = repeat(record.digests is not None, len(record.names))
-        columns = (record.names, record.inode, record.size, record.mtime_ns, copied)
+        columns = (record.names, record.inode, record.size, record.kept_ns, copied)
         return 0, zip(*columns, strict=True)
 
     def _within(self, number: int, path: Path) -> Path:
@@ -299,10 +299,15 @@ class _SourceRemoval(_Removal):
         return tuple(origin.part for origin in record.origins)
 
     def _rows(self, record: Entries | Same) -> tuple[int, Iterator[Row]]:
-        linked = isinstance(record, Entries) and record.digests is None
-        last = repeat(not (linked and self._keeps_last), len(record.names))
+        copied = isinstance(record, Same) or record.digests is not None
+        last = repeat(copied or not self._keeps_last, len(record.names))
         columns = (record.names, record.ino, record.size, record.mtime_ns, last)
-        return record.part, zip(*columns, strict=True)
+        rows = zip(*columns, strict=True)
+        if isinstance(record, Same) or not record.partial:
+            return record.part, rows
+        # What is not whole in the unit stays whole in the saves.
+        whole = (row for index, row in enumerate(rows) if index not in record.partial)
+        return record.part, whole
 
     def _within(self, number: int, path: Path) -> Path:
         return path[len(self._unit.parts[number].target) :]

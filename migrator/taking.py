@@ -20,17 +20,19 @@ from migrator.content import (
     is_sparse,
     open_regular,
     text_digest,
-    xattrs_digest,
 )
 from migrator.manifest import Copied, Linked
 from migrator.registry import Registry
 from vfs.beneath import Directory, make_link
 
-_NO_MORE_NAMES: Final = frozenset((errno.EMLINK, errno.EPERM))
-"""What link(2) answers for a file that has as many names as it can have (ext4: 65 000), and for one
-that is immutable or append-only. Of these a copy is made."""
+_NO_MORE_NAMES: Final = frozenset((errno.EMLINK, errno.EPERM, errno.EXDEV))
+"""What link(2) answers for a file that has as many names as it can have (ext4: 65 000), for one
+that is immutable or append-only, and for one in another subvolume (btrfs). These are copied."""
 
 _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+_Made = tuple[int, int, str, str | None, bool]
+"""Of a copy: inode, mtime in ns, digest, digest of its attributes, whether it has them all."""
 
 _TRIES: Final = 100
 """Bound of the tries at a copy that other processes make at the same time."""
@@ -46,13 +48,13 @@ class Changed(OSError):
 class Taken:
     """What came of the entries of one directory."""
 
-    __slots__ = ("copied", "linked", "special")
+    __slots__ = ("copied", "left", "linked")
 
     def __init__(self) -> None:
         self.linked: list[Linked] = []
         self.copied: list[Copied] = []
-        self.special: list[str] = []
-        """Names of what is neither file nor link, and was not taken."""
+        self.left: list[tuple[str, str]] = []
+        """What was not taken, or not whole: code of `migrator.manifest.Left`, name."""
 
 
 class Take(Protocol):
@@ -103,97 +105,81 @@ class Copying:
             if exc.errno == errno.ELOOP:
                 taken.copied.append(self._copy_link(source, target, name, exact))
             elif exc.errno == errno.ENXIO:
-                taken.special.append(name)
+                taken.left.append(("special_file", name))
             else:
                 raise
             return
         try:
-            taken.copied.append(self._copy_file(fd, status, target, name, exact))
+            made = self._copy_file(fd, status, target, exact)
+            if _version(os.fstat(fd)) != _version(status):
+                raise Changed
+        except OSError as exc:
+            if exc.errno != errno.EFBIG:
+                raise
+            os.unlink(exact, dir_fd=target.fd)
+            taken.left.append(("too_large", name))
+        else:
+            taken.copied.append(_row(name, status, *made))
+            if not made[-1]:
+                taken.left.append(("attributes_not_kept", name))
         finally:
             os.close(fd)
 
-    def _copy_file(
-        self, fd: int, status: os.stat_result, target: Directory, name: str, exact: bytes
-    ) -> Copied:
+    def _copy_file(self, fd: int, status: os.stat_result, target: Directory, name: bytes) -> _Made:
+        """A copy of an open file of this status: of one that has further names, theirs."""
         if status.st_nlink == 1:
-            made, digest, xattrs = self._make(fd, status, target, exact)
-        else:
-            made, digest, xattrs = self._share(fd, status, target, exact)
-        after = os.fstat(fd)
-        if _version(after) != _version(status):
-            raise Changed
-        return (
-            name,
-            status.st_ino,
-            status.st_size,
-            status.st_mtime_ns,
-            (status.st_mode, status.st_uid, status.st_gid),
-            made,
-            digest,
-            xattrs,
-        )
-
-    def _make(
-        self, fd: int, status: os.stat_result, target: Directory, name: bytes
-    ) -> tuple[int, str, str | None]:
-        """A new file of this content: its inode and the two digests."""
-        made, inode = self._create(target.fd, name, 0o700 if status.st_mode & 0o111 else 0o600)
-        try:
-            digest = self._fill(fd, made, status, self._count)
-            xattrs = copy_xattrs(fd, made)
-            os.utime(made, ns=(status.st_atime_ns, status.st_mtime_ns))
-        finally:
-            os.close(made)
-        return inode, digest, xattrs
-
-    def _create(self, dirfd: int, name: bytes, mode: int) -> tuple[int, int]:
-        """A writable descriptor of a new file, and its inode. Nobody else has seen it yet."""
-        made = os.open(name, _CREATE, mode, dir_fd=dirfd)
-        try:
-            status = os.fstat(made)
-            if self._owner is not None and self._owner != (status.st_uid, status.st_gid):
-                os.fchown(made, *self._owner)
-            if status.st_mode & 0o7777 != mode:  # the umask took something
-                os.fchmod(made, mode)
-        except BaseException:
-            os.close(made)
-            raise
-        return made, status.st_ino
-
-    def _share(
-        self, fd: int, status: os.stat_result, target: Directory, name: bytes
-    ) -> tuple[int, str, str | None]:
-        """The same of a file that has further names: a name of the copy that there is, if any."""
+            return self._make(fd, status, target, name)
         for _ in range(_TRIES):
-            if not self._registry.give(status, target, name):
+            if self._registry.give(status, target, name):
+                made = self._share(fd, status, target, name)
+                if made is not None:
+                    return made
+                self._registry.forget(status)
+            else:
                 made = self._make(fd, status, target, name)
                 if self._registry.keep(status, target, name):
                     return made
-            else:
-                copy, _ = open_regular(target, name)
-                try:
-                    inode = os.fstat(copy).st_ino
-                    if digest := self._same(fd, copy, status):
-                        return inode, digest, xattrs_digest(fd)
-                finally:
-                    os.close(copy)
-                self._registry.forget(status)
             os.unlink(name, dir_fd=target.fd)
         raise BlockingIOError(errno.EAGAIN, "another process keeps making the same copy")
 
-    def _same(self, fd: int, copy: int, status: os.stat_result) -> str | None:
-        """The digest of a file, if that of its copy is the same.
+    def _make(self, fd: int, status: os.stat_result, target: Directory, name: bytes) -> _Made:
+        """A new file of this content."""
+        mode = 0o700 if status.st_mode & 0o111 else 0o600
+        copy = os.open(name, _CREATE, mode, dir_fd=target.fd)
+        try:
+            # Nobody else has seen it yet: its directory is open to nobody before it is full.
+            if self._owner is not None:
+                os.fchown(copy, *self._owner)
+            digest = self._fill(fd, copy, status, self._count)
+            xattrs, whole = copy_xattrs(fd, copy)
+            os.utime(copy, ns=(status.st_atime_ns, status.st_mtime_ns))
+            made = os.fstat(copy)
+            if made.st_mode & 0o7777 != mode:  # the umask took something
+                os.fchmod(copy, mode)
+        finally:
+            os.close(copy)
+        return made.st_ino, made.st_mtime_ns, digest, xattrs, whole
 
-        It need not be: a copy that was not yet on the disk when the machine failed is none.
+    def _share(
+        self, fd: int, status: os.stat_result, target: Directory, name: bytes
+    ) -> _Made | None:
+        """What is recorded of a further name of a copy; None if that is no good copy.
+
+        It may not have been on the disk yet when the machine failed.
         """
-        found = os.fstat(copy)
-        if (found.st_size, found.st_mtime_ns) != (status.st_size, status.st_mtime_ns):
-            return None
-        size, sparse = status.st_size, is_sparse(status)
-        digest = self._content.digest(fd, size, self._count, sparse=sparse)
-        if self._content.digest(copy, size, _uncounted, sparse=sparse) != digest:
-            return None
-        return digest
+        copy, made = open_regular(target, name)
+        try:
+            size, sparse = status.st_size, is_sparse(status)
+            if made.st_size != size:
+                return None
+            digest = self._content.digest(fd, size, self._count, sparse=sparse)
+            if self._content.digest(copy, size, _uncounted, sparse=sparse) != digest:
+                return None
+            xattrs, whole = copy_xattrs(fd, copy)
+            os.utime(copy, ns=(status.st_atime_ns, status.st_mtime_ns))
+            return made.st_ino, os.fstat(copy).st_mtime_ns, digest, xattrs, whole
+        finally:
+            os.close(copy)
 
     def _copy_link(self, source: Directory, target: Directory, name: str, exact: bytes) -> Copied:
         status = os.stat(name, dir_fd=source.fd, follow_symlinks=False)
@@ -210,19 +196,33 @@ class Copying:
                 dir_fd=target.fd,
                 follow_symlinks=False,
             )
-            made = os.fstat(fd).st_ino
+            made = os.fstat(fd)
         finally:
             os.close(fd)
-        return (
-            name,
-            status.st_ino,
-            status.st_size,
-            status.st_mtime_ns,
-            (status.st_mode, status.st_uid, status.st_gid),
-            made,
-            text_digest(text),
-            None,
-        )
+        return _row(name, status, made.st_ino, made.st_mtime_ns, text_digest(text), None, True)
+
+
+def _row(
+    name: str,
+    status: os.stat_result,
+    inode: int,
+    kept_ns: int,
+    digest: str,
+    xattrs: str | None,
+    whole: bool,
+) -> Copied:
+    return (
+        name,
+        status.st_ino,
+        status.st_size,
+        status.st_mtime_ns,
+        (status.st_mode, status.st_uid, status.st_gid),
+        inode,
+        kept_ns,
+        digest,
+        xattrs,
+        whole,
+    )
 
 
 class Linking:
@@ -256,7 +256,7 @@ class Linking:
                 mode = status.st_mode
                 if mode & 0o170000 not in linkable:
                     os.unlink(name, dir_fd=to_fd)
-                    taken.special.append(name)
+                    taken.left.append(("special_file", name))
                     continue
                 add(
                     (

@@ -217,10 +217,20 @@ class _Staging(Closing):
             )
             if times is None or times[1] <= status.st_mtime_ns:
                 times = (status.st_atime_ns, status.st_mtime_ns)
+        lacking = []
         for origin in sorted(origins, key=lambda origin: origin.mtime_ns):
             with self._naming(origin.part, path):
-                copy_xattrs(self._source(origin.part, path).fd, made.fd)
-        self._writer.directory(path, None if times is None else times[1], origins)
+                _, whole = copy_xattrs(self._source(origin.part, path).fd, made.fd)
+            if not whole:
+                lacking.append(origin.part)
+        kept = None
+        if times is not None:
+            # Set for good when it is full; now to see what the file system makes of it.
+            os.utime(made.fd, ns=times)
+            kept = os.fstat(made.fd).st_mtime_ns
+        self._writer.directory(path, kept, origins)
+        for number in lacking:
+            self._leave("attributes_not_kept", number, path)
         merged = self._merge(path, listings)
         for number, names in merged.taken.items():
             self._take_over(number, path, made, names)
@@ -265,8 +275,8 @@ class _Staging(Closing):
             linked = sum(row[2] for row in taken.linked)
             self._writer.linked(number, taken.linked)
             self._writer.copied(number, taken.copied)
-            for name in taken.special:
-                self._leave("special_file", number, (*path, os.fsencode(name)))
+            for code, name in taken.left:
+                self._leave(code, number, (*path, os.fsencode(name)))
             done = len(taken.linked) + len(taken.copied)
             staged.files += done
             staged.bytes += linked + sum(row[2] for row in taken.copied)

@@ -55,8 +55,10 @@ def test_the_paths_of_directories_come_back_in_any_order(
             st.integers(-(2**63), 2**63 - 1),
             st.tuples(NUMBERS, NUMBERS, NUMBERS),
             NUMBERS,
+            st.integers(-(2**63), 2**63 - 1),
             st.text("0123456789abcdef", min_size=1),
             st.none() | st.text("0123456789abcdef", min_size=1),
+            st.booleans(),
         ),
         min_size=1,
         max_size=20,
@@ -82,9 +84,13 @@ def test_entries_come_back_whether_they_were_linked_or_copied(rows: list[manifes
         *columns,
         [row[5] for row in rows],
         [row[6] for row in rows],
-        {index: row[7] for index, row in enumerate(rows) if row[7] is not None},
+        [row[7] for row in rows],
+        {index: row[8] for index, row in enumerate(rows) if row[8] is not None},
+        frozenset(index for index, row in enumerate(rows) if not row[9]),
     )
-    assert linked == Entries((b"d",), 8, names, *columns, columns[0], None, {})
+    assert linked == Entries(
+        (b"d",), 8, names, *columns, columns[0], columns[2], None, {}, frozenset()
+    )
     assert same == Same((b"d",), 9, names, *columns[:3])
     assert left == Left("special_file", (b"\xff", b"b"), (b"b",))
 

@@ -11,10 +11,20 @@ from typing import Any
 
 import pytest
 
-from migrator import manifest, taking, transfer
+from migrator import manifest, removing, taking, transfer
 from migrator.errors import Mismatch, Precondition, Retryable
 from migrator.manifest import Method
-from tests.migrator.transferring import OLD, SECOND, Bench, age, formatted, mounted, part, plant
+from tests.migrator.transferring import (
+    OLD,
+    SECOND,
+    Bench,
+    age,
+    formatted,
+    mounted,
+    part,
+    plant,
+    told,
+)
 from tests.migrator.trees import snapshot
 from vfs.beneath import Directory
 
@@ -65,7 +75,7 @@ def fail(monkeypatch: pytest.MonkeyPatch) -> Fail:
         ("copy", "pread", errno.EIO, "cannot take over t1/f: Input/output error"),
         ("copy", "pwrite", errno.ENOSPC, "cannot take over t1/f: No space left on device"),
         ("copy", "pwrite", errno.EDQUOT, "cannot take over t1/f: Disk quota exceeded"),
-        ("copy", "setxattr", errno.ENOSPC, "cannot take over t1/f: No space left on device"),
+        ("copy", "setxattr", errno.EIO, "cannot take over t1/f: Input/output error"),
         ("copy", "utime", errno.EIO, "cannot take over t1/f: Input/output error"),
     ],
 )
@@ -76,8 +86,8 @@ def test_a_failing_call_is_told_with_its_entry_and_the_unit_has_no_manifest(
     os.setxattr(bench.saves / "t1" / "f", "user.x", b"1")
     before = snapshot(bench.saves)
     unit = bench.unit(part("t1"))
-    # Four directories are made before those of the source.
-    fail(call, number, 4 if call == "mkdir" else 0)
+    # Four directories are made before those of the source; the unit has its times first.
+    fail(call, number, {"mkdir": 4, "utime": 1}.get(call, 0))
     with pytest.raises(Retryable) as caught:
         bench.stage(unit, method)
     assert caught.value.message == says
@@ -196,6 +206,43 @@ def test_a_full_disk_ends_a_copy_which_succeeds_once_there_is_room(tmp_path: Pat
         subprocess.run(["mount", "-o", "remount,size=8m", b.data], check=True)
         b.stage(unit, "copy")
         assert b.verify(unit) == []
+
+
+def test_a_poorer_file_system_gets_what_it_can_have_and_the_rest_is_told(tmp_path: Path) -> None:
+    # Times in whole seconds until 2038, files up to 4 TiB, attributes of one block in all.
+    poor = formatted(tmp_path, "mkfs.ext4", 64 << 20, "-I", "128", "-b", "1024")
+    with poor as top, Bench(tmp_path) as b:
+        b.root.close()
+        b.root, b.data = Directory.open(top), top
+        plant(b.saves / "t1", {"f": b"one", "d": {"g": b"two"}, "l": "f", "late": b"3"})
+        with open(b.saves / "t1" / "huge", "wb") as file:
+            file.truncate(6 << 40)
+        os.setxattr(b.saves / "t1" / "f", "user.small", b"1")
+        for name in ("f", "d"):
+            os.setxattr(b.saves / "t1" / name, "user.large", bytes(2000))
+        for name in ("f", "d/g", "d", "l"):
+            age(b.saves / "t1" / name, OLD + 123_456_789)
+        age(b.saves / "t1" / "late", 5_000_000_000 * SECOND)
+        unit = b.unit(part("t1"))
+        staged = b.stage(unit, "copy")
+        assert told(staged.left) == [
+            ("attributes_not_kept", "t1/d", "d"),
+            ("attributes_not_kept", "t1/f", "f"),
+            ("too_large", "t1/huge", "huge"),
+        ]
+        assert b.verify(unit) == []
+        found = snapshot(b.staged(unit))
+        times = {path: node.mtime_ns for path, node in found.items() if path}
+        assert times == {
+            **dict.fromkeys((b"f", b"d", b"d/g", b"l"), OLD),
+            b"late": (2**31 - 1) * SECOND,
+        }
+        assert found[b"f"].xattrs == (("user.small", b"1"),)
+        b.publish(unit)
+        removed = removing.remove_source(unit, b.source, b.records(unit))
+        assert sorted(removed.kept) == [(b"t1", b"f"), (b"t1", b"huge")]
+        plant(b.saves, {"t1": {"d": {"g": b"two"}, "l": "f", "late": b"3"}})
+        assert removing.remove_target(unit, b.root, b.records(unit)).stayed == 0
 
 
 def test_methods_are_chosen_by_trying_and_leave_nothing(bench: Bench) -> None:

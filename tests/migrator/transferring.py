@@ -168,11 +168,11 @@ def mounted(point: Path, *arguments: str | Path) -> Iterator[Path]:
 
 
 @contextmanager
-def formatted(folder: Path, program: str, size: int) -> Iterator[Path]:
+def formatted(folder: Path, program: str, size: int, *options: str) -> Iterator[Path]:
     """A file system of its own, made by a mkfs program in a file of `size` bytes, mounted."""
     image = folder / f"{program}.image"
     with open(image, "wb") as file:
         file.truncate(size)
-    subprocess.run([program, "-q", image], check=True)
+    subprocess.run([program, "-q", *options, image], check=True)
     with mounted(folder / program, "-o", "loop", image) as point:
         yield point
