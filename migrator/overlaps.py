@@ -14,7 +14,7 @@ from migrator.places import ROOTS, is_same, root_path
 from migrator.request import Request
 from migrator.units import Path, RootName
 from vfs.beneath import Directory
-from vfs.errors import VfsError
+from vfs.errors import LinkRefused, NotADirectory, NotFound
 from vfs.printable import printable
 from vfs.workspace import SHARED
 
@@ -34,7 +34,7 @@ def _is_at(source: Directory, path: Path, root: Directory | None) -> bool:
     try:
         with source.directory(path) as directory:
             return is_same(directory, root)
-    except VfsError:
+    except (LinkRefused, NotADirectory, NotFound):
         return False
 
 
