@@ -79,13 +79,13 @@ def verify(
     Raises Retryable, naming the entry, where something cannot be read; Mismatch for a manifest that
     is not whole.
     """
-    with _Proof(unit, at, root, source, count) as proof:
+    with Proof(unit, at, root, source, count) as proof:
         proof.go(manifest.read(records))
         return proof.differences()
 
 
-class _Proof(Closing):
-    """The proof of one unit."""
+class Proof(Closing):
+    """The proof of one unit; what holds for its entries a subclass may judge otherwise."""
 
     def __init__(
         self, unit: Unit, at: Path, root: Directory, source: Directory | None, count: Count
@@ -190,7 +190,7 @@ class _Proof(Closing):
             ):
                 code = _difference(status, ino, size, mtime, attributes[0])
                 self._differ((*record.path, name), code or "another_file")
-        self._count(len(record.names), 0)
+        self._count(len(record.names), sum(record.size))
 
     def _prove_copied(self, record: Entries, digests: list[str], directory: Directory) -> None:
         rows = zip(

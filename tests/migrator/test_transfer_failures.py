@@ -19,6 +19,7 @@ from tests.migrator.transferring import (
     SECOND,
     Bench,
     age,
+    bare,
     formatted,
     mounted,
     part,
@@ -289,3 +290,45 @@ def test_between_mounts_of_a_file_system_that_can_blocks_are_shared(
         assert before - os.statvfs(top).f_bfree * os.statvfs(top).f_frsize < 4 << 20
         assert b.verify(unit) == []
         assert b.tree(unit)[b"f"].digest == snapshot(b.saves / "t1")[b"f"].digest
+
+
+@pytest.mark.parametrize("method", ["link", "copy"])
+def test_whatever_a_killed_process_left_the_next_one_makes_the_unit_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: Method
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    for stop in range(100):
+        folder = tmp_path / str(stop)
+        folder.mkdir()
+        left = stop
+
+        def step(real: Callable[..., Any]) -> Callable[..., Any]:
+            def call(*arguments: Any, **options: Any) -> Any:
+                nonlocal left
+                left -= 1
+                if left < 0:
+                    raise Killed
+                return real(*arguments, **options)
+
+            return call
+
+        with Bench(folder) as b:
+            plant(b.saves / "t1", {"f": b"one", "l": "f", "d": {"g": b"two"}})
+            os.link(b.saves / "t1" / "f", b.saves / "t1" / "d" / "twin")
+            unit = b.unit(part("t1"))
+            killed = False
+            with monkeypatch.context() as patch:
+                for name in ("link", "mkdir", "rename", "pwrite", "symlink", "unlink", "utime"):
+                    patch.setattr(os, name, step(getattr(os, name)))
+                try:
+                    b.stage(unit, method)
+                except Killed:
+                    killed = True
+            b.stage(unit, method)
+            assert b.verify(unit) == []
+            assert b.tree(unit) == bare(snapshot(b.saves / "t1"))
+        if not killed:
+            return
+    pytest.fail("the unit has more steps than were tried")
