@@ -10,8 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from sqlalchemy import text
 
-from tests.migrator import sample, trees
+from tests.migrator import rows, sample, trees
 from tests.migrator.operator import (
     MARKERS,
     Done,
@@ -194,6 +195,31 @@ def test_finalize_keeps_what_lost_or_could_not_be_taken_over(memory: Path, trans
     ):
         assert path in left
     assert (saves.folder / "outside/user-data/uploads/secret").read_bytes() == b"secret"
+
+
+def test_once_the_conflicts_are_put_right_a_run_completes_what_it_left(memory: Path) -> None:
+    saves = sample.hostile(memory / "s")
+    url = str(saves.url)
+    migrator(saves, "run").expect(6)
+    for uid in ("file", "link"):
+        (saves.user_data / f"shared/{uid}/workspace/projects").unlink()
+    with rows.connection(url) as opened:
+        # y1 is y2's sub-agent no longer, but y2 is y1's.
+        opened.execute(text("DELETE FROM subagent_threads WHERE child_thread_id = 'y1'"))
+    migrator(saves, "run").expect(1)
+    assert markers(saves) == MARKERS
+    projects = rows.read(url).conversations
+    assert None not in projects.values()
+    assert projects["y1"] == projects["y2"]
+    for uid in ("file", "link"):
+        (kept,) = saves.user_data.glob(f"shared/{uid}/workspace/projects/*/uploads/stays")
+        assert kept.stat().st_size == 10
+    (column,) = (
+        text for text in rows.dump(url)["conversations"]["columns"] if "project_id" in text
+    )
+    assert "'nullable': 'False'" in column
+    # That `projects` is another thing now is a change of the new tree.
+    migrator(saves, "finalize", "--accept-changes").expect(0, 1)
 
 
 def test_after_finalize_nothing_is_rolled_back_or_removed(memory: Path) -> None:
