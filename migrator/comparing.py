@@ -14,6 +14,7 @@ import stat
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from migrator import manifest
@@ -94,6 +95,7 @@ class Proof(Closing):
         self._at = at
         self._root = root
         self._count = count
+        self._count_bytes = partial(count, 0)
         self._staged = at == unit.staging
         self._content = Content()
         self._found: list[Difference] = []
@@ -256,9 +258,6 @@ class Proof(Closing):
         # What is staged nobody else can reach, so it need not be held before it is opened.
         fd = os.open(name, _READ, dir_fd=directory.fd)
         return fd, os.fstat(fd)
-
-    def _count_bytes(self, size: int) -> None:
-        self._count(0, size)
 
     def _compare_source(self, record: Entries, sources: Cursors) -> None:
         """Finds what changed after it was read."""

@@ -73,11 +73,22 @@ class Content:
 
     def digest(self, fd: int, size: int, count: Count, *, sparse: bool) -> str:
         """The digest of the first `size` bytes of an open file, made as one with holes or not."""
+        if size <= SMALL and not sparse:
+            count(size)
+            return hashlib.sha256(os.pread(fd, size, 0)).hexdigest()
         return self._take(fd, None, size, count, sparse=sparse)
 
     def copy(self, source: int, target: int, status: os.stat_result, count: Count) -> str:
         """Fills the empty file `target` with what is in `source`, of this status; its digest."""
-        return self._take(source, target, status.st_size, count, sparse=is_sparse(status))
+        size = status.st_size
+        if size <= SMALL and status.st_blocks * 512 >= size:
+            data = os.pread(source, size, 0)
+            done = os.pwrite(target, data, 0) if data else 0
+            if done < len(data):
+                _write(target, memoryview(data)[done:], done)
+            count(size)
+            return hashlib.sha256(data).hexdigest()
+        return self._take(source, target, size, count, sparse=is_sparse(status))
 
     def clone(self, source: int, target: int, status: os.stat_result, count: Count) -> str:
         """The same, the blocks shared where the file system can; else they are copied."""
@@ -92,12 +103,6 @@ class Content:
     def _take(
         self, source: int, target: int | None, size: int, count: Count, *, sparse: bool
     ) -> str:
-        if size <= SMALL and not sparse:
-            data = os.pread(source, size, 0)
-            if target is not None:
-                _write(target, data, 0)
-            count(len(data))
-            return hashlib.sha256(data).hexdigest()
         if sparse:
             if target is not None:
                 self._copy_ranges(source, target, size)
@@ -200,7 +205,7 @@ def _read(fd: int, buffer: memoryview, position: int) -> int:
     return done
 
 
-def _write(fd: int, chunk: memoryview | bytes, position: int) -> None:
+def _write(fd: int, chunk: memoryview, position: int) -> None:
     while chunk:
         count = os.pwrite(fd, chunk, position)
         chunk = chunk[count:]

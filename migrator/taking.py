@@ -110,8 +110,12 @@ class Copying:
                 raise
             return
         try:
-            made = self._copy_file(fd, status, target, exact)
-            if _version(os.fstat(fd)) != _version(status):
+            if status.st_nlink == 1:
+                made = self._make(fd, status, target, exact)
+            else:
+                made = self._find(fd, status, target, exact)
+            now = os.fstat(fd)
+            if now.st_mtime_ns != status.st_mtime_ns or now.st_size != status.st_size:
                 raise Changed
         except OSError as exc:
             if exc.errno != errno.EFBIG:
@@ -125,10 +129,8 @@ class Copying:
         finally:
             os.close(fd)
 
-    def _copy_file(self, fd: int, status: os.stat_result, target: Directory, name: bytes) -> _Made:
-        """A copy of an open file of this status: of one that has further names, theirs."""
-        if status.st_nlink == 1:
-            return self._make(fd, status, target, name)
+    def _find(self, fd: int, status: os.stat_result, target: Directory, name: bytes) -> _Made:
+        """A name of the copy of a file that has further names; it is made if there is none."""
         for _ in range(_TRIES):
             if self._registry.give(status, target, name):
                 made = self._share(fd, status, target, name)
@@ -273,10 +275,6 @@ class Linking:
 
 
 _LINKABLE: Final = (stat.S_IFREG, stat.S_IFLNK)
-
-
-def _version(status: os.stat_result) -> tuple[int, int]:
-    return status.st_size, status.st_mtime_ns
 
 
 def _uncounted(_: int) -> None:

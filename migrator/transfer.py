@@ -20,6 +20,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from migrator.choosing import choose
@@ -156,7 +157,7 @@ class _Staging(Closing):
             Content(),
             self._registry,
             self._owner,
-            lambda size: self._count(0, size),
+            partial(self._count, 0),
             clone=method == "reflink",
         )
         self._take = Linking(copying) if method == "link" else copying
