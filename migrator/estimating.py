@@ -21,14 +21,16 @@ DIRECTORY_BYTES: Final = 4096
 
 LINK_SECONDS: Final = 12e-6
 COPY_SECONDS: Final = 60e-6
-"""Processor time for a file that is linked or copied, verified, and given to its owner: measured
-with files of 4 KiB on ext4 by two processes on two cores, all of it."""
-DIRECTORY_SECONDS: Final = 60e-6
-"""The same for a directory that is made."""
+"""What a file takes that is linked or copied, verified, and given to its owner, of two processes on
+two cores: small files on ext4."""
+DIRECTORY_SECONDS: Final = 130e-6
+"""The same for a directory, which is made: mkdir alone is half of it."""
+UNIT_SECONDS: Final = 900e-6
+"""What a unit takes besides what is in it: its manifest, its publication, its rows."""
+START_SECONDS: Final = 0.5
+"""What a run takes that finds nothing: looking for what is in use, and syncing."""
 COPY_RATE: Final = 400e6
 """Bytes a second that are read, hashed, written and read back: a solid-state disk's."""
-UNIT_SECONDS: Final = 400e-6
-"""What a unit costs, besides what is in it: its manifest, its publication, its rows."""
 
 _REFLINKING: Final = frozenset(("btrfs", "xfs", "bcachefs"))
 """File systems that share blocks between files (ioctl_ficlone(2))."""
@@ -142,8 +144,8 @@ def _need(count: Count, how: str) -> tuple[int, int]:
 
 
 def seconds(totals: Totals, methods: Mapping[RootName, str], jobs: int) -> float:
-    """About how long a run takes."""
-    total = 0.0
+    """About how long a run takes; on a machine with other work, a few times as long."""
+    total = START_SECONDS
     for kind, count in totals.kinds.items():
         how = methods["skill-store" if kind == "skill" else "user-data"]
         files = count.files + count.links

@@ -169,16 +169,20 @@ def _numbers(plan: Plan, measure: Measure) -> dict[str, int | float]:
 def _summary(plan: Plan, measure: Measure) -> str:
     everything = measure.totals.all
     parts = []
-    for kind, (one, many) in _CALLED.items():
+    for kind, called in _CALLED.items():
         units = measure.totals.kinds[kind].units
         if units:
-            parts.append(f"{number(units)} {one if units == 1 else many}")
+            parts.append(_counted(units, *called))
     what = ", ".join(parts) if parts else "owners and modes alone"
     how = "/".join(dict.fromkeys(plan.methods.values()))
     return (
-        f"to take over: {what}; {number(everything.files)} files, {size(everything.bytes)}, "
+        f"to take over: {what}; {_counted(everything.files, 'file', 'files')}, {size(everything.bytes)}, "
         f"by {how}, in about {duration(max(1, measure.seconds))}"
     )
+
+
+def _counted(count: int, one: str, many: str) -> str:
+    return f"{number(count)} {one if count == 1 else many}"
 
 
 def _next(findings: list[Finding], state: State) -> str:

@@ -916,7 +916,7 @@ def test_a_plan_without_anything_odd_exits_with_0(folder: Folder) -> None:
     folder.make("saves/threads/t/user-data/uploads/x")
     outcome = planning.plan_verb(replace(folder.request, owner="alice"))
     assert (outcome.exit_status, outcome.details["pending"]) == (0, True)
-    assert outcome.summary == "to take over: 1 Workdir; 1 files, 0 B, by link, in about 1 s"
+    assert outcome.summary == "to take over: 1 Workdir; 1 file, 0 B, by link, in about 1 s"
     assert "units" not in outcome.details
 
 
