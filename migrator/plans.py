@@ -176,8 +176,8 @@ def _summary(plan: Plan, measure: Measure) -> str:
     what = ", ".join(parts) if parts else "owners and modes alone"
     how = "/".join(dict.fromkeys(plan.methods.values()))
     return (
-        f"to take over: {what}; {_counted(everything.files, 'file', 'files')}, {size(everything.bytes)}, "
-        f"by {how}, in about {duration(max(1, measure.seconds))}"
+        f"to take over: {what}; {_counted(everything.files, 'file', 'files')}, "
+        f"{size(everything.bytes)}, by {how}, in about {duration(max(1, measure.seconds))}"
     )
 
 
