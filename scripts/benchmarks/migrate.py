@@ -13,11 +13,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from migrating import data, report
 from migrating.contenders import Contender, CpChown, Migrator, Plain, Rsync
+from migrating.disk import NoDisk, own_disk
 from migrating.measure import Bench, remove
 from mounting.measure import say
 from mounting.report import Sheet, machine, markdown, show
@@ -36,6 +37,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="of the migrator")
     parser.add_argument("--scale", action="store_true", help="link a million files, and no more")
     parser.add_argument("--folder", metavar="DIR", help="make the data there, not in TMPDIR")
+    parser.add_argument(
+        "--here", action="store_true", help="on that folder's file system, not on a fresh ext4"
+    )
     parser.add_argument("--markdown", metavar="FILE", help="write the tables there too")
     options = parser.parse_args(arguments)
     wanted = ROWS if options.rows is None else options.rows.split(",")
@@ -52,11 +56,12 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 
 @contextmanager
-def own_folder(parent: str | None) -> Iterator[Path]:
-    """A folder that is removed in the end."""
+def own_folder(parent: str | None, here: bool) -> Iterator[Path]:
+    """A folder that is removed in the end, on a file system of its own unless it is to be here."""
     folder = Path(os.path.realpath(tempfile.mkdtemp(prefix="gemspace-bench-", dir=parent)))
     try:
-        yield folder
+        with nullcontext(folder) if here else own_disk(folder) as place:
+            yield place
     finally:
         say("removing the data")
         remove(folder)
@@ -73,8 +78,9 @@ def measure(bench: Bench, options: argparse.Namespace) -> tuple[list[Sheet], lis
         say("making the small files")
         small = data.make_small(bench.folder / "small", sizes)
         if "small" in options.rows:
-            bench.transfer(small, contenders, options.runs, keep=True)
-            lines.append(small.name)
+            for line, cold in ((small.name, False), (f"{small.name}, from the disk", True)):
+                bench.transfer(line, small, contenders, options.runs, keep=True, cold=cold)
+                lines.append(line)
         if "memory" in options.rows:
             for contender in (link, copy):
                 bench.memory(small, contender)
@@ -85,10 +91,10 @@ def measure(bench: Bench, options: argparse.Namespace) -> tuple[list[Sheet], lis
     if "large" in options.rows:
         say("making the large files")
         large = data.make_large(bench.folder / "large", sizes.large_mib)
-        bench.transfer(large, contenders, options.runs, keep=False)
+        bench.transfer(large.name, large, contenders, options.runs, keep=False)
         say("making twice as large files")
         double = data.make_large(bench.folder / "double", 2 * sizes.large_mib)
-        bench.transfer(double, [link], options.runs, keep=False)
+        bench.transfer(double.name, double, [link], options.runs, keep=False)
         lines += [large.name, double.name]
         notes = report.of_size(bench.results, large.name, double.name)
     if lines:
@@ -113,12 +119,17 @@ def main(arguments: list[str]) -> int:
     options = parse(arguments)
     # Every clean-up below runs as for Ctrl-C.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with own_folder(options.folder) as folder:
-        bench = Bench(folder)
-        sheets, notes = (measure_scale if options.scale else measure)(bench, options)
-        where = machine(folder)
+    try:
+        with own_folder(options.folder, options.here) as folder:
+            bench = Bench(folder)
+            sheets, notes = (measure_scale if options.scale else measure)(bench, options)
+            where = machine(folder)
+    except NoDisk as exc:
+        print(f"bench: no file system of its own: {exc}; try --here", file=sys.stderr)
+        return 1
     notes += [
-        "the saves' pages are in the kernel's cache; every run writes into a new directory",
+        "the saves are in the kernel's cache unless it says otherwise; every run writes into a new "
+        "directory",
         "the migrator's own run ends with its files, journal and database on the disk",
         f"{where}; {time.monotonic() - begin:.0f} s in all",
         *dict.fromkeys(bench.results.failures),

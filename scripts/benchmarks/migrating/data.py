@@ -1,7 +1,7 @@
 """The saves that a run works on: made once, in a folder of its own, and never removed meanwhile.
 
-ext4 does not reuse an inode for a minute after it was freed, and is slow to create where many were
-freed just now; so each run of a contender also has a new directory to write into, which stays.
+Each run of a contender on small files has a new directory to write into, which stays as well: to
+free many inodes slows ext4 down (see `migrating.disk`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Contenders that take turns on the same saves: each run is timed as whole processes.
 
-Before each, what earlier ones have written is on the disk, the saves are as they were made, and
-their pages are in the kernel's cache as far as memory allows.
+Before each, what earlier ones have written is on the disk, and the saves are as they were made. The
+saves' pages are in the kernel's cache, or, where that is asked for, on the disk alone.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mounting.measure import say
 
 from migrating.contenders import OWNER, Contender
 from migrating.data import Data
-from migrating.programs import Failed, Program, Watched, run, sync, watch
+from migrating.programs import Failed, Program, Watched, drop_caches, run, sync, watch
 
 
 class Run(NamedTuple):
@@ -62,16 +62,25 @@ class Bench:
     _count: int = 0
 
     def transfer(
-        self, data: Data, contenders: Sequence[Contender], runs: int, *, keep: bool
+        self,
+        line: str,
+        data: Data,
+        contenders: Sequence[Contender],
+        runs: int,
+        *,
+        keep: bool,
+        cold: bool = False,
     ) -> None:
         """Has the contenders bring saves to new places; what they made stays if it is to `keep`."""
         for number in range(runs):
             for contender in contenders:
-                say(f"{data.name}: run {number + 1} of {runs}, {contender.name}")
+                say(f"{line}: run {number + 1} of {runs}, {contender.name}")
                 target = self._target()
                 self._prepare(data, contender)
                 programs = contender.programs(data, target)
-                self._timed(data.name, contender.name, programs)
+                if cold:
+                    drop_caches()
+                self._timed(line, contender.name, programs)
                 if not keep:
                     remove(target)
 

@@ -14,6 +14,10 @@ _EVERY_SECONDS = 0.1
 """Between two looks at the memory."""
 
 
+_SHOWN = 500
+"""Characters of what a program that failed said."""
+
+
 class Failed(Exception):
     """Why a program did not do its work, in one line."""
 
@@ -33,12 +37,11 @@ def run(program: Program) -> float:
         program.command,
         env=_environment(program),
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         check=False,
     )
     seconds = time.perf_counter() - begin
-    _judge(program, done.returncode, done.stderr)
+    _judge(program, done.returncode, done.stdout + done.stderr)
     return seconds
 
 
@@ -61,8 +64,8 @@ def watch(program: Program) -> Watched:
         program.command,
         env=_environment(program),
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         start_new_session=True,
     )
     ended = threading.Event()
@@ -75,16 +78,16 @@ def watch(program: Program) -> Watched:
     looker = threading.Thread(target=look)
     looker.start()
     try:
-        assert process.stderr is not None
-        errors = process.stderr.read()
+        assert process.stdout is not None
+        said = process.stdout.read()
         _, status, usage = os.wait4(process.pid, 0)
         seconds = time.perf_counter() - begin
     finally:
         ended.set()
         looker.join()
-        process.stderr.close()  # type: ignore[union-attr]
+        process.stdout.close()  # type: ignore[union-attr]
     process.returncode = os.waitstatus_to_exitcode(status)
-    _judge(program, process.returncode, errors)
+    _judge(program, process.returncode, said)
     # Its own, and that of the largest child that it has waited for.
     return Watched(seconds, usage.ru_maxrss * 1024, most[0])
 
@@ -93,12 +96,12 @@ def _environment(program: Program) -> dict[str, str]:
     return {**os.environ, "LC_ALL": "C.UTF-8", **program.environment}
 
 
-def _judge(program: Program, status: int, errors: bytes) -> None:
+def _judge(program: Program, status: int, said: bytes) -> None:
     # 1: the migrator has something to say; it has done all the same.
     if status != 0 and not (status == 1 and "migrator" in program.command[0]):
-        lines = errors.decode(errors="replace").strip().splitlines()
-        name = os.path.basename(program.command[0])
-        raise Failed(f"{name} ends with {status}: {lines[-1] if lines else 'it gives no reason'}")
+        lines = said.decode(errors="replace").strip().splitlines()
+        reason = lines[-1][:_SHOWN] if lines else "it gives no reason"
+        raise Failed(f"{os.path.basename(program.command[0])} ends with {status}: {reason}")
 
 
 def _session(session: int) -> Sequence[int]:
@@ -122,6 +125,11 @@ def _proportional(pid: int) -> int:
     except OSError:
         return 0
     return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
+
+
+def drop_caches() -> None:
+    """Has the kernel forget what it has of files and directories; what is not written it keeps."""
+    Path("/proc/sys/vm/drop_caches").write_text("3\n")
 
 
 def sync(path: Path) -> float:
