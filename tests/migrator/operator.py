@@ -115,16 +115,21 @@ def migrator(
     """Runs one verb with --json on the saves; `before` is done in its process first."""
 
     def action() -> int:
-        quiesced = saves.folder / "quiesced"
-        quiesced.write_text(TOKEN)
-        os.environ["YUXI_STORAGE_MIGRATION_QUIESCENCE_TOKEN"] = TOKEN
-        os.environ["YUXI_STORAGE_MIGRATION_QUIESCENCE_FILE"] = str(quiesced)
-        os.environ.pop("GEMSPACE_DEBUG", None)
+        prepared(saves)
         os.environ.update(environment or {})
         before()
         return cli.run([verb, *saves.arguments, "--json", *confirmed(verb), *arguments])
 
     return forked(action, saves.folder)
+
+
+def prepared(saves: Saves) -> None:
+    """Makes this process's environment that of an operator who has stopped the services."""
+    quiesced = saves.folder / "quiesced"
+    quiesced.write_text(TOKEN)
+    os.environ["YUXI_STORAGE_MIGRATION_QUIESCENCE_TOKEN"] = TOKEN
+    os.environ["YUXI_STORAGE_MIGRATION_QUIESCENCE_FILE"] = str(quiesced)
+    os.environ.pop("GEMSPACE_DEBUG", None)
 
 
 def confirmed(verb: str) -> list[str]:

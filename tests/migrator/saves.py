@@ -473,7 +473,7 @@ def _twins(made: Tree) -> Tree:
         if node.twin:
             user = b"/".join(path.split(b"/")[:2])
             groups.setdefault(node.twin, {}).setdefault(user, []).append(path)
-    changed = {}
+    changed: Tree = {}
     for users in groups.values():
         for twins in users.values():
             # Whether a group of several users' files stays one depends on how it is transferred.

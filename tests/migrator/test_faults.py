@@ -336,7 +336,7 @@ def test_of_two_at_once_one_does_it_all_and_the_other_is_refused(tmp_path: Path)
             answer.write_text(f"{done.status} {done.err.decode()}")
             real(*arguments, **options)  # type: ignore[arg-type]
 
-        os.link = second  # type: ignore[assignment]
+        os.link = second
 
     migrator(saves, "run", "--transfer", "link", "--jobs", "1", before=before).expect(*GOOD)
     assert answer.read_text().startswith("3 ")
@@ -374,7 +374,7 @@ def test_a_full_disk_ends_a_run_that_goes_on_when_there_is_room(tmp_path: Path) 
                     fill_up(in_the_way)
                 real(*arguments, **options)  # type: ignore[arg-type]
 
-            os.mkdir = mkdir  # type: ignore[assignment]
+            os.mkdir = mkdir
 
         done = migrator(saves, "run", "--jobs", "1", before=fill).expect(5)
         assert done.error["error"] == "retryable"

@@ -287,7 +287,7 @@ def test_status_can_be_asked_while_a_run_is_at_work(memory: Path) -> None:
             answer.write_bytes(status(saves).out)
             real(*arguments, **options)  # type: ignore[arg-type]
 
-        os.link = ask  # type: ignore[assignment]
+        os.link = ask
 
     migrator(saves, "run", "--transfer", "link", "--jobs", "1", before=before).expect(1)
     assert json.loads(answer.read_bytes())["state"] == "begun"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -131,19 +132,18 @@ def _make(folder: Path, name: str, threads: int) -> Data:
         (data.saves / above).mkdir(parents=True)
     (data.saves / "config/base.toml").write_text('default_model = "m1"\n')
     (data.saves / ".storage-migration-quiesced").write_text(TOKEN)
-    database = sqlite3.connect(data.database)
-    database.executescript(_SCHEMA)
-    for number in range(threads):
-        uid = f"user{number // _THREADS_PER_USER}"
-        if number % _THREADS_PER_USER == 0:
-            (data.saves / "threads/shared" / uid / "workspace/agents").mkdir(parents=True)
-            database.execute("INSERT INTO users (uid) VALUES (?)", (uid,))
-        database.execute(
-            "INSERT INTO conversations (thread_id, uid, agent_id, is_pinned, status,"
-            " created_at, updated_at, extra_metadata)"
-            " VALUES (?, ?, 'chat', 0, 'active', '2026-01-01 00:00:00', '2026-01-01 00:00:00', ?)",
-            (_thread(number), uid, '{"attachments": []}'),
-        )
-    database.commit()
-    database.close()
+    with closing(sqlite3.connect(data.database)) as database:
+        database.executescript(_SCHEMA)
+        for number in range(threads):
+            uid = f"user{number // _THREADS_PER_USER}"
+            if number % _THREADS_PER_USER == 0:
+                (data.saves / "threads/shared" / uid / "workspace/agents").mkdir(parents=True)
+                database.execute("INSERT INTO users (uid) VALUES (?)", (uid,))
+            database.execute(
+                "INSERT INTO conversations (thread_id, uid, agent_id, is_pinned, status,"
+                " created_at, updated_at, extra_metadata)"
+                " VALUES (?, ?, 'chat', 0, 'active', '2026-01-01', '2026-01-01', ?)",
+                (_thread(number), uid, '{"attachments": []}'),
+            )
+        database.commit()
     return data

@@ -7,6 +7,7 @@ long as on a fresh one.
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,17 +31,19 @@ def own_disk(folder: Path) -> Iterator[Path]:
     # Nothing is left to be initialised in the background.
     options = "lazy_itable_init=0,lazy_journal_init=0,nodiscard"
     _run(["mkfs.ext4", "-q", "-m", "0", "-N", str(INODES), "-E", options, str(image)])
-    # Direct: the pages of its files are cached once, not those of the image as well.
-    device = _run(["losetup", "--direct-io=on", "--show", "-f", str(image)])
+    point.mkdir()
     try:
-        point.mkdir()
+        # Direct: the pages of its files are cached once, not those of the image as well.
+        device = _run(["losetup", "--direct-io=on", "--show", "-f", str(image)])
         _run(["mount", device, str(point)])
-        try:
-            yield point
-        finally:
-            _run(["umount", str(point)])
+        yield point
     finally:
-        _run(["losetup", "-d", device])
+        # Whatever was done before an interruption is found by looking.
+        if os.path.ismount(point):
+            # Lazily: what was interrupted may have something open yet.
+            _run(["umount", "--lazy", str(point)])
+        for device in _run(["losetup", "-n", "-O", "NAME", "-j", str(image)]).split():
+            _run(["losetup", "-d", device])
 
 
 def _run(command: list[str]) -> str:

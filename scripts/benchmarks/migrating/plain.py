@@ -22,9 +22,12 @@ def copy(source: str, target: str) -> None:
             into = os.path.join(target, entry.name)
             if entry.is_dir(follow_symlinks=False):
                 copy(entry.path, into)
+            elif entry.is_symlink():
+                os.symlink(os.readlink(entry.path), into)
+                os.chown(into, 1000, 1000, follow_symlinks=False)
             else:
                 before = digest(entry.path)
-                shutil.copy2(entry.path, into, follow_symlinks=False)
+                shutil.copy2(entry.path, into)
                 if digest(into) != before:
                     sys.exit(f"{into} is not what was copied")
                 os.chown(into, 1000, 1000)
