@@ -130,7 +130,8 @@ def absolute(path: bytes) -> bytes:
     """
     if not path:
         raise click.UsageError("An empty path names no folder.")
-    whole = os.path.join(os.getcwdb(), path)
+    # The folder that this process is in may be gone; who names whole paths need not know.
+    whole = path if path.startswith(b"/") else os.path.join(os.getcwdb(), path)
     return b"/" + b"/".join(part for part in whole.split(b"/") if part not in (b"", b"."))
 
 
