@@ -108,6 +108,8 @@ def _remove(session: Session, progress: Progress) -> Outcome:
             session.source,
             session.records(unit),
             above=above(unit),
+            # What was adopted is there in files of its own.
+            last_names="remove" if known[key].step == "adopted" else "keep",
             count=progress.count,
         )
 

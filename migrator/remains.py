@@ -22,6 +22,8 @@ _MESSAGES: Final = {
     "source_is_no_directory": "it is no directory: left",
     "name_taken_by_newer_file": "a newer file of another thread has its name: left",
     "name_taken_by_directory": "a directory of another thread has its name: left",
+    "too_large": "the new file system cannot hold a file of its size: left",
+    "attributes_not_kept": "the copy lacks some extended attributes: the original stays",
 }
 """By the codes of `migrator.manifest.Left`; docs/migrator.md lists them."""
 

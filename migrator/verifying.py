@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from migrator import markers, transfer
+from migrator import adopting, markers, transfer
 from migrator.cutover import read_change
 from migrator.errors import Mismatch
 from migrator.outcome import Outcome
@@ -87,17 +87,17 @@ def prove(session: Session, progress: Progress) -> Proof:
 def _prove_units(
     session: Session, units: Mapping[str, Unit], progress: Progress, found: Proof
 ) -> None:
+    known = session.journal.state.units
     finalized = session.journal.state.finalizing
 
     def prove_one(key: str) -> list[Difference]:
-        unit = units[key]
+        unit, root = units[key], session.roots[units[key].root]
+        records = session.records(unit)
+        source = None if finalized else session.source
+        if known[key].step == "adopted":
+            return adopting.verify(unit, root, records, source=source, count=progress.count)
         return transfer.verify(
-            unit,
-            unit.target,
-            session.roots[unit.root],
-            session.records(unit),
-            source=None if finalized else session.source,
-            count=progress.count,
+            unit, unit.target, root, records, source=source, count=progress.count
         )
 
     files, size = session.totals(units)
