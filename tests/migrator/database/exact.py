@@ -39,7 +39,7 @@ _OURS = (
     " 'pg_toast'::regnamespace)"
 )
 _SCHEMA = f"""
-    WITH r AS (SELECT oid, * FROM pg_class WHERE {_OURS})
+    WITH r AS (SELECT * FROM pg_class WHERE {_OURS})
     SELECT concat_ws(' ', r.oid::regclass, r.relkind, r.relowner::regrole, r.relacl,
         CASE WHEN r.relkind = 'v' THEN pg_get_viewdef(r.oid) END) FROM r
     UNION ALL
