@@ -63,7 +63,7 @@ def is_gone(pid: int) -> bool:
     """Whether no such process runs; one that waits to be reaped does not."""
     try:
         return b") Z" in Path(f"/proc/{pid}/stat").read_bytes()
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # it may end between the open and the read
         return True
 
 

@@ -8,6 +8,7 @@ import fcntl
 import json
 import mmap
 import os
+import re
 import shutil
 import signal
 import stat
@@ -69,7 +70,7 @@ class Mounted:
         """Exit status, the rest of stdout, and stderr."""
         self.process.send_signal(number)
         out, err = self.process.communicate(timeout=SECONDS)
-        return self.process.returncode, out, err
+        return self.process.returncode, out, _RELEASED_LATE.sub("", err)
 
     def clean(self) -> None:
         if self.process.returncode is None:
@@ -81,6 +82,11 @@ class Mounted:
         if self.is_mounted():
             subprocess.run(["umount", "--lazy", "--", self.mnt], check=False)
 
+
+# What libfuse says of a release that is answered when the mount has just gone; nothing is lost.
+_RELEASED_LATE = re.compile(
+    r"ERROR:pyfuse3:fuse_release(dir)?\(\): fuse_reply_\* failed with No such file or directory\n"
+)
 
 Mounting = Callable[..., Mounted]
 
