@@ -10,28 +10,31 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import repeat
 from typing import Any, Final, Literal
 
-from migrator import manifest
+from migrator import manifest, modes
 from migrator.cursor import ABSENT, Cursor, Cursors
 from migrator.errors import retryable
-from migrator.manifest import Entries, Left, Made, Same
+from migrator.manifest import Attributes, Entries, Left, Made, Same
 from migrator.units import Path, Unit
 from vfs.beneath import Directory
+from vfs.bulk import change_modes, change_owners
 from vfs.closing import Closing
 from vfs.errors import NotFound, VfsError
 from vfs.printable import printable
 from vfs.removal import remove
+from vfs.workspace import OWNER
 
 Count = Callable[[int, int], None]
 """Is told of files and bytes when they are done."""
 
 Row = tuple[bytes, int, int, int, bool]
-"""What is to go: name, inode, size, mtime in ns, and whether it goes as the file's only name."""
+"""What is to go: name, inode, size, mtime in ns, and whether it may go though it has no other name
+(of the saves), or at all, since the saves have it (of the unit)."""
 
 TOLD: Final = 1000
 """Paths of what stays that are told one by one; the rest is counted."""
@@ -78,14 +81,21 @@ def sweep(root: Directory, path: Path) -> None:
 
 
 def remove_target(
-    unit: Unit, root: Directory, records: Iterable[dict[str, Any]], *, count: Count = _uncounted
+    unit: Unit,
+    root: Directory,
+    source: Directory,
+    records: Iterable[dict[str, Any]],
+    *,
+    count: Count = _uncounted,
 ) -> Removed:
     """Removes a published unit by its manifest: what is still as it was published.
 
-    The only name of a file stays: its name in the source must be there first. Paths that stay are
-    beneath `unit.target`. Raises Retryable, and Mismatch for a manifest that is not whole.
+    Nothing goes that `source`, the saves, do not have (any more): the old name of what was linked,
+    the old file of what was copied, as it was when it was read. A linked file gets its old owner
+    and mode back by that name, since its new one may have been removed or replaced. Paths that stay
+    are beneath `unit.target`. Raises Retryable, and Mismatch for a manifest that is not whole.
     """
-    with _TargetRemoval(unit, root, count) as removal:
+    with _TargetRemoval(unit, root, source, count) as removal:
         return removal.go(manifest.read(records))
 
 
@@ -198,7 +208,7 @@ class _Removal(Closing):
                 status.st_ino != inode
                 or status.st_size != length
                 or status.st_mtime_ns != mtime
-                or (status.st_nlink == 1 and not last)
+                or not self._may_go(status, last)
                 or stat.S_ISDIR(status.st_mode)
             ):
                 self._keep(number, (*record.path, name))
@@ -207,6 +217,10 @@ class _Removal(Closing):
             removed.files += 1
             removed.bytes += length
         self._count(removed.files - files, removed.bytes - size)
+
+    def _may_go(self, status: os.stat_result, last: bool) -> bool:
+        """Whether an entry may go that is as it was recorded; `last` is the row's own word."""
+        return last or status.st_nlink > 1
 
     def _keep(self, number: int, path: Path) -> None:
         """Tells of an entry of the innermost directory that stays."""
@@ -265,6 +279,15 @@ class _Removal(Closing):
 class _TargetRemoval(_Removal):
     """The removal of the unit itself."""
 
+    def __init__(self, unit: Unit, root: Directory, source: Directory, count: Count) -> None:
+        super().__init__(unit, root, count)
+        self._origins = Cursors(lambda part: Cursor.open(source, unit.parts[part].source))
+
+    def close(self) -> None:
+        """Releases every descriptor."""
+        super().close()
+        self._origins.close()
+
     def _top(self, number: int) -> Path:
         return self._unit.target
 
@@ -274,15 +297,78 @@ class _TargetRemoval(_Removal):
     def _rows(self, record: Entries | Same) -> tuple[int, Iterator[Row]]:
         if isinstance(record, Same):
             return 0, iter(())
-        copied = repeat(record.digests is not None, len(record.names))
-        columns = (record.names, record.inode, record.size, record.kept_ns, copied)
+        there = self._in_the_saves(record)
+        columns = (record.names, record.inode, record.size, record.kept_ns, there)
         return 0, zip(*columns, strict=True)
+
+    def _in_the_saves(self, record: Entries) -> list[bool]:
+        """Of each entry, whether the saves have it as they had it."""
+        part = self._unit.parts[record.part]
+        try:
+            origin = self._origins.go(record.part, record.path[len(part.target) :])
+        except (OSError, VfsError) as exc:
+            if exc.errno in ABSENT:
+                return [False] * len(record.names)
+            raise
+        there = []
+        back: list[tuple[bytes, Attributes]] = []
+        rows = zip(
+            record.names,
+            record.ino,
+            record.size,
+            record.mtime_ns,
+            record.attributes,
+            strict=True,
+        )
+        for name, ino, size, mtime, attributes in rows:
+            try:
+                status = os.stat(name, dir_fd=origin.fd, follow_symlinks=False)
+            except FileNotFoundError:
+                there.append(False)
+                continue
+            same = status.st_ino == ino
+            if record.digests is not None:
+                same &= status.st_size == size and status.st_mtime_ns == mtime
+            elif same and _is_ours(status, attributes):
+                back.append((name, attributes))
+            there.append(same)
+        _give_back(origin, back)
+        return there
+
+    def _may_go(self, status: os.stat_result, there: bool) -> bool:
+        return there
 
     def _within(self, number: int, path: Path) -> Path:
         return path
 
     def _shown(self, number: int) -> Path:
         return ()
+
+
+def _is_ours(status: os.stat_result, old: Attributes) -> bool:
+    """Whether an entry has the owner and mode that a run gave it, and had others before."""
+    mode, uid, gid = old
+    if (status.st_uid, status.st_gid) != OWNER:
+        return False
+    if stat.S_ISLNK(mode):
+        return (uid, gid) != OWNER
+    now, wanted = modes.bits(status.st_mode), modes.wanted(mode)
+    return now == wanted and (wanted, *OWNER) != (modes.bits(mode), uid, gid)
+
+
+def _give_back(directory: Directory, entries: Sequence[tuple[bytes, Attributes]]) -> None:
+    """Gives entries their old owners and modes. Raises the first refusal."""
+    names = [name for name, _ in entries]
+    refused = change_owners(
+        directory.fd,
+        names,
+        [uid for _, (_, uid, _) in entries],
+        [gid for _, (_, _, gid) in entries],
+    )
+    files = [(name, modes.bits(mode)) for name, (mode, _, _) in entries if not stat.S_ISLNK(mode)]
+    refused |= change_modes(directory.fd, [name for name, _ in files], [mode for _, mode in files])
+    for exc in refused.values():
+        raise exc
 
 
 class _SourceRemoval(_Removal):

@@ -138,7 +138,9 @@ class _Rollback:
                 with suppress(NotFound, NotEmpty):
                     root.remove_directory(path)
             if step in ("published", "publishing"):
-                removed = removing.remove_target(unit, root, session.records(unit))
+                removed = removing.remove_target(
+                    unit, root, session.source, session.records(unit), count=self._progress.count
+                )
                 for path in removed.kept:
                     self._tell(
                         "changed_since",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,9 @@ def published(bench: Bench, method: Method) -> tuple[Unit, Path]:
 
 
 def target(bench: Bench, unit: Unit) -> Removed:
-    return removing.remove_target(unit, bench.root, bench.records(unit), count=bench.count)
+    return removing.remove_target(
+        unit, bench.root, bench.source, bench.records(unit), count=bench.count
+    )
 
 
 def source(bench: Bench, unit: Unit, **options: Any) -> Removed:
@@ -122,6 +125,47 @@ def test_the_last_name_of_a_file_is_never_removed_from_a_unit(bench: Bench) -> N
     (bench.saves / "t1" / "uploads" / "f").unlink()
     assert kept(target(bench, unit)) == ["uploads/f"]
     assert (top / "uploads" / "f").read_bytes() == b"one"
+
+
+@pytest.mark.parametrize("change", ["removed", "overwritten", "replaced", "directory removed"])
+def test_a_copy_stays_whose_original_the_saves_have_no_more(bench: Bench, change: str) -> None:
+    unit, top = published(bench, "copy")
+    old = bench.saves / "t1/uploads/f"
+    new = top / "uploads/f"
+    data = new.read_bytes()
+    if change == "removed":
+        old.unlink()
+    elif change == "overwritten":
+        old.write_bytes(b"rubbish")
+    elif change == "replaced":
+        replace(old, data)
+    else:
+        shutil.rmtree(bench.saves / "t1")
+    removed = target(bench, unit)
+    assert "uploads/f" in kept(removed)
+    assert new.read_bytes() == data
+
+
+@pytest.mark.parametrize("change", ["nothing", "removed", "replaced", "directory removed"])
+def test_a_linked_file_gets_its_owner_and_mode_back_by_its_old_name(
+    bench: Bench, change: str
+) -> None:
+    old = bench.saves / "t1/uploads/f"
+    old.chmod(0o664)
+    os.chown(old, 7, 8)
+    unit, top = published(bench, "link")
+    new = top / "uploads/f"
+    os.chown(new, 1000, 1000)
+    new.chmod(0o600)
+    if change == "removed":
+        new.unlink()
+    elif change == "replaced":
+        replace(new, b"anew")
+    elif change == "directory removed":
+        shutil.rmtree(top)
+    target(bench, unit)
+    status = old.stat()
+    assert (status.st_uid, status.st_gid, status.st_mode & 0o7777) == (7, 8, 0o664)
 
 
 def test_a_directory_that_became_a_link_is_not_entered(bench: Bench, method: Method) -> None:

@@ -240,10 +240,9 @@ def test_a_poorer_file_system_gets_what_it_can_have_and_the_rest_is_told(tmp_pat
         }
         assert found[b"f"].xattrs == (("user.small", b"1"),)
         b.publish(unit)
+        assert removing.remove_target(unit, b.root, b.source, b.records(unit)).stayed == 0
         removed = removing.remove_source(unit, b.source, b.records(unit))
         assert sorted(removed.kept) == [(b"t1", b"f"), (b"t1", b"huge")]
-        plant(b.saves, {"t1": {"d": {"g": b"two"}, "l": "f", "late": b"3"}})
-        assert removing.remove_target(unit, b.root, b.records(unit)).stayed == 0
 
 
 def test_methods_are_chosen_by_trying_and_leave_nothing(bench: Bench) -> None:
