@@ -9,19 +9,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from migrator import wholeness
 from migrator.database import Assignment, Change
 from migrator.journal import ROWS
 from migrator.lines import Appender, records
 from migrator.plans import Plan
 from migrator.session import Session, check_mismatch
 from migrator.state import PUBLISHED
+from migrator.wholeness import CHANGES
 from vfs.beneath import Directory
 from vfs.errors import NotFound
 from vfs.namespace import PROJECTS
-
-CHANGES = b"change.jsonl"
-"""The file of the state folder that holds what was written to the database: a record for each
-conversation, skill and setting."""
 
 
 class Cutover:
@@ -49,7 +47,9 @@ class Cutover:
 
             def gate() -> None:
                 rows.sync()
-                session.journal.record("cut_over", step="recorded")
+                session.journal.record("cut_over", step="recorded", sync=False)
+                wholeness.record(session.journal, session.state, (ROWS, CHANGES))
+                session.journal.sync()
 
             counts = self._database.cut_over(change, rows.append, gate)
         differing = self._database.differences(change, records(session.state, ROWS))

@@ -8,6 +8,7 @@ and is counted. From its first step on there is no way back; interrupted, it is 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 
 from migrator import removing
@@ -49,6 +50,11 @@ def finalize(
         if state.rolling_back:
             raise Precondition(
                 "the migration was rolled back", fix="run it again first: migrator run"
+            )
+        if os.fstatvfs(session.source.fd).f_flag & os.ST_RDONLY:
+            raise Precondition(
+                "the old saves are on a read-only file system: nothing can be removed there",
+                fix="mount them writable, or leave them as they are",
             )
         if not state.finalizing:
             _refuse_unfinished(state, despite_conflicts)

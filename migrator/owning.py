@@ -7,7 +7,7 @@ no part of the new tree stay as they are.
 
 from __future__ import annotations
 
-from migrator import ownership
+from migrator import ownership, wholeness
 from migrator.findings import Finding
 from migrator.lines import Appender
 from migrator.ownership import Owned, Tree
@@ -41,6 +41,7 @@ def own(session: Session, progress: Progress) -> Owned:
         count=lambda entries: progress.count(entries, 0),
         tick=progress.tick,
     )
+    wholeness.record(journal, session.state, (name.encode() for name in names))
     journal.record("ownership", step="done", file=None)
     return owned
 

@@ -40,7 +40,7 @@ from migrator.session import (
     prepare_roots,
     sync,
 )
-from migrator.state import PUBLISHED
+from migrator.state import BUILT, PUBLISHED
 from migrator.transfer import Difference, Method, Staged
 from migrator.units import STAGING, RootName, Unit
 from migrator.workers import map_parallel
@@ -182,6 +182,12 @@ class _Run:
         able = [unit for unit in able if places[unit.key] not in impossible]
         if not able:
             return
+        # What was built before is swept, and its manifest written anew.
+        for unit in able:
+            known = self._journal.state.units.get(unit.key)
+            if known is not None and known.step in BUILT:
+                self._journal.record("unit", key=unit.key, step="failed", sync=False)
+        self._journal.sync()
         methods = self._methods(able)
         by_key = {unit.key: unit for unit in able}
 
@@ -248,6 +254,7 @@ class _Run:
                 step="staged",
                 unit=unit.to_json(),
                 method=methods[unit.root],
+                manifest=self._session.units.stat((manifest_name(unit),)).size,
                 ino=self._root(unit).stat(unit.staging).ino,
                 **staged.to_json(),
                 sync=False,

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from migrator import journal as journals
+from migrator import wholeness
 from migrator.database import Database, connect
 from migrator.errors import Mismatch, Precondition
 from migrator.ground import Ground
@@ -99,6 +100,10 @@ def opened(request: Request, *, fresh: bool = False) -> Iterator[Session]:
         past = journals.read(state)
         if fresh and past.rolled_back:
             journals.set_aside(state)
+        if not past.begun:
+            wholeness.check_unbegun(state)
+        elif not past.rolled_back:
+            wholeness.check(past, state)
         units = stack.enter_context(_units_folder(state))
         journal = stack.enter_context(Journal.open(state))
         database = None

@@ -12,6 +12,7 @@ record         says
 `cut_over`     ``step``: the database's old rows are ``recorded``, the change is ``committed``
 `ownership`    ``step``, ``file``: owners and modes are being changed (``begun``, their old values
                in that file), or are as they should be (``done``)
+`files`        ``sizes``: bytes that files beside the journal have at least, by name
 `marker`       ``root``, ``name``: a marker is about to be written
 `rollback`     ``step``: ``begun``, any name of a part that is done, ``done``
 `finalize`     ``step``: the same
@@ -133,6 +134,8 @@ class State:
     """The steps of the rollback, in order; empty if there is none."""
     finalize: list[str] = field(default_factory=list)
     """The steps of finalize, in order; empty if there is none."""
+    files: dict[str, int] = field(default_factory=dict)
+    """Bytes that files beside the journal have at least, by name."""
     unknown: Counter[str] = field(default_factory=Counter)
     """How many records there are of each kind that this version does not know."""
 
@@ -271,6 +274,9 @@ class State:
         if file is not None and file not in self.ownership_files:
             self.ownership_files.append(file)
 
+    def _files(self, record: Record) -> None:
+        self.files.update(record["sizes"])
+
     def _marker(self, record: Record) -> None:
         self.markers.setdefault((record["root"], exact(record["name"])))
 
@@ -319,6 +325,7 @@ _FOLDS: Final[Mapping[str, Callable[[State, Record], None]]] = {
     "made": State._made,
     "cut_over": State._cut_over,
     "ownership": State._ownership,
+    "files": State._files,
     "marker": State._marker,
     "rollback": State._rollback,
     "finalize": State._finalize,

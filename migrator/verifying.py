@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from migrator import adopting, markers, transfer
 from migrator.cutover import read_change
-from migrator.errors import Mismatch
+from migrator.errors import Mismatch, Precondition
 from migrator.outcome import Outcome
 from migrator.progress import Progress
 from migrator.request import Request
@@ -40,6 +40,14 @@ class Proof:
 def verify(request: Request, progress: Progress) -> Outcome:
     """The answer of `migrator verify`. Raises Mismatch when there are differences."""
     with opened(request) as session:
+        state = session.journal.state
+        if state.rolling_back:
+            raise Precondition(
+                "the migration was rolled back" if state.rolled_back else "a rollback was begun",
+                fix="run it again: migrator run"
+                if state.rolled_back
+                else "finish it: migrator rollback",
+            )
         progress.save_in(session.state)
         found = prove(session, progress)
         word = session.journal.state.word
