@@ -121,13 +121,18 @@ class Worker(Closing):
         roots: Mapping[str, Directory],
         appender: Appender,
         owner: tuple[int, int],
+        apart: Mapping[str, frozenset[int]],
         count: Callable[[int], None],
     ) -> None:
-        """Takes over `appender`, the file of its records. `count` is told of entries done."""
+        """Takes over `appender`, the file of its records. `count` is told of entries done.
+
+        `apart`: by root, inodes that are left alone.
+        """
         self._appender = appender
         self._recorder = Recorder(appender)
         self._roots = roots
         self._owner = owner
+        self._apart = apart
         self._count = count
         self._looker = Looker()
         self._batch: list[tuple[int, Old]] = []
@@ -232,6 +237,12 @@ class Worker(Closing):
         else:
             entries = zip(seen.uids, seen.gids, seen.modes, strict=True)
             todo = [u != uid or g != gid or wrong[mode] for u, g, mode in entries]
+        apart = self._apart.get(root)
+        if apart and not apart.isdisjoint(seen.inos):
+            for n, inode in enumerate(seen.inos):
+                if todo[n] and inode in apart:
+                    todo[n] = False
+                    self._owned.leave(Left("elsewhere", root, (*path, seen.names[n])))
         number = sum(todo)
         self._count(len(todo) - number)
         if not number:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 from migrator.units import Path
 
 TOLD: Final = 100
 """Entries that a result names of each kind; the others are counted."""
 
-Why = Literal["failed", "mount", "special"]
+Why = Literal["failed", "mount", "special", "elsewhere"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class Left:
     why: Why
     """failed: the system refused it. mount: something else is mounted there; it was left alone
     with all that is in it. special: a FIFO, socket or device; its owner was set, its mode is never
-    touched."""
+    touched. elsewhere: a file with a further name elsewhere; it was left alone."""
     root: str
     path: Path
     message: str = ""
@@ -38,8 +38,9 @@ class Owned:
     failed: int = 0
     mounts: int = 0
     special: int = 0
+    elsewhere: int = 0
     left: list[Left] = field(default_factory=list)
-    """Of each of those three kinds up to `TOLD`."""
+    """Of each of those four kinds up to `TOLD`."""
 
     def leave(self, left: Left) -> None:
         """Counts one entry, and names it if there is room."""
@@ -49,12 +50,14 @@ class Owned:
             self.failed += 1
         elif left.why == "mount":
             self.mounts += 1
-        else:
+        elif left.why == "special":
             self.special += 1
+        else:
+            self.elsewhere += 1
 
     def add(self, other: Owned) -> None:
         """Takes in what came of another part."""
-        told = {why: min(self._count(why), TOLD) for why in ("failed", "mount", "special")}
+        told = {why: min(self._count(why), TOLD) for why in get_args(Why)}
         for left in other.left:
             if told[left.why] < TOLD:
                 told[left.why] += 1
@@ -64,6 +67,13 @@ class Owned:
         self.failed += other.failed
         self.mounts += other.mounts
         self.special += other.special
+        self.elsewhere += other.elsewhere
 
     def _count(self, why: Why) -> int:
-        return {"failed": self.failed, "mount": self.mounts, "special": self.special}[why]
+        counts = {
+            "failed": self.failed,
+            "mount": self.mounts,
+            "special": self.special,
+            "elsewhere": self.elsewhere,
+        }
+        return counts[why]

@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from migrator.chowning import Piece, Worker
 from migrator.errors import retryable
@@ -54,16 +55,17 @@ def take(
     journal: Callable[[int], Appender],
     jobs: int,
     owner: tuple[int, int] = OWNER,
+    apart: Mapping[str, frozenset[int]] = MappingProxyType({}),
     count: Callable[[int], None] = lambda entries: None,
     tick: Callable[[], None] | None = None,
 ) -> Owned:
     """Gives the trees to `owner`. A tree that is not there is no work.
 
     `journal(n)` opens the file of records of worker n, from 0 to jobs - 1, in that worker; it is
-    called for those that get work, and the file is closed here. `count` is told of entries that are
-    done, in the workers; `tick` is called now and then while this process waits. Raises Retryable
-    when records cannot be written or a worker was killed, and what `journal` raises; the next call
-    goes on.
+    called for those that get work, and the file is closed here. `apart`: by root, the inodes of
+    files that are left alone. `count` is told of entries that are done, in the workers; `tick` is
+    called now and then while this process waits. Raises Retryable when records cannot be written or
+    a worker was killed, and what `journal` raises; the next call goes on.
     """
     pieces = [_piece(tree) for tree in trees]
     workers: dict[int, Worker] = {}
@@ -71,7 +73,7 @@ def take(
     def work(piece: Piece, share: Share[Piece]) -> Owned:
         worker = workers.get(share.number)
         if worker is None:
-            worker = Worker(roots, journal(share.number), owner, count)
+            worker = Worker(roots, journal(share.number), owner, apart, count)
             workers[share.number] = worker
         return worker.work(piece, share)
 

@@ -8,6 +8,7 @@ no part of the new tree stay as they are.
 from __future__ import annotations
 
 from migrator import ownership, wholeness
+from migrator.elsewhere import named_elsewhere
 from migrator.findings import Finding
 from migrator.lines import Appender
 from migrator.ownership import Owned, Tree
@@ -17,7 +18,7 @@ from vfs.beneath import Directory
 from vfs.errors import NotFound
 from vfs.naming import is_user_directory
 from vfs.printable import printable
-from vfs.workspace import SHARED
+from vfs.workspace import SHARED, WORKSPACE
 
 
 def own(session: Session, progress: Progress) -> Owned:
@@ -35,9 +36,10 @@ def own(session: Session, progress: Progress) -> Owned:
 
     owned = ownership.take(
         {str(name): root for name, root in session.roots.items()},
-        trees(session.roots["user-data"]),
+        trees(session.roots["user-data"], session.roots["skill-projections"]),
         journal=appender,
         jobs=session.request.jobs,
+        apart={"user-data": _elsewhere(session)},
         count=lambda entries: progress.count(entries, 0),
         tick=progress.tick,
     )
@@ -46,18 +48,39 @@ def own(session: Session, progress: Progress) -> Owned:
     return owned
 
 
-def trees(user_data: Directory) -> list[Tree]:
-    """What the pass goes over."""
+def _elsewhere(session: Session) -> frozenset[int]:
+    """Files of workspaces that were there before, which are not theirs alone."""
+    known = session.journal.state.units
+    published = {
+        unit.target
+        for key, unit in session.recorded_units().items()
+        if unit.root == "user-data" and known[key].step == "published"
+    }
+    user_data = session.roots["user-data"]
+    tops = [(SHARED, user, WORKSPACE) for user in _users(user_data)]
+    return named_elsewhere(user_data, tops, published)
+
+
+def _users(user_data: Directory) -> list[bytes]:
     try:
-        users = sorted(filter(is_user_directory, user_data.names((SHARED,))))
+        return sorted(filter(is_user_directory, user_data.names((SHARED,))))
     except NotFound:
-        users = []
+        return []
+
+
+def trees(user_data: Directory, projections: Directory) -> list[Tree]:
+    """What the pass goes over."""
     return [
         Tree("user-data", (), recursive=False),
         Tree("user-data", (SHARED,), recursive=False),
-        *(Tree("user-data", (SHARED, user)) for user in users),
-        Tree("skill-store", ()),
-        Tree("skill-projections", ()),
+        *(Tree("user-data", (SHARED, user)) for user in _users(user_data)),
+        Tree("skill-store", (), recursive=False),
+        Tree("skill-store", (SHARED,)),
+        Tree("skill-projections", (), recursive=False),
+        *(
+            Tree("skill-projections", (user,))
+            for user in sorted(filter(is_user_directory, projections.names()))
+        ),
     ]
 
 
@@ -76,6 +99,16 @@ def findings(owned: Owned) -> list[Finding]:
                     "put that right, then run again",
                 )
             )
+        elif left.why == "elsewhere":
+            found.append(
+                Finding(
+                    "named_elsewhere",
+                    "warning",
+                    subject,
+                    "the file has another name outside of the workspaces: left with its owner",
+                    "copy it in its place if the user should have it, then run again",
+                )
+            )
         elif left.why == "mount":
             found.append(
                 Finding(
@@ -86,7 +119,7 @@ def findings(owned: Owned) -> list[Finding]:
                     "unmount it, then run again",
                 )
             )
-    hidden = owned.failed + owned.mounts - len(found)
+    hidden = owned.failed + owned.mounts + owned.elsewhere - len(found)
     if hidden > 0:
         found.append(
             Finding("owner_not_set", "conflict", "more", f"{hidden} more entries could not be set")

@@ -228,7 +228,11 @@ def _row(
 
 
 class Linking:
-    """Takes further names of the very files and links; nothing is read."""
+    """Takes further names of the very files and links; nothing is read.
+
+    A file that has several names already is copied: owner and mode, and what is written to it, are
+    those of all its names, and some may be outside of the saves, or another user's.
+    """
 
     def __init__(self, copying: Copying) -> None:
         """`copying` takes what can have no further name."""
@@ -256,6 +260,11 @@ class Linking:
                 # Of what was linked, in a directory that is ours alone; not of what was there.
                 status = look(name, dir_fd=to_fd, follow_symlinks=False)
                 mode = status.st_mode
+                if status.st_nlink > 2 and mode & 0o170000 == stat.S_IFREG:
+                    # It had several names: to whom the others belong nobody can tell.
+                    os.unlink(name, dir_fd=to_fd)
+                    self._copying.one(source, target, name, taken)
+                    continue
                 if mode & 0o170000 not in linkable:
                     os.unlink(name, dir_fd=to_fd)
                     taken.left.append(("special_file", name))
