@@ -24,6 +24,7 @@ from migrator.findings import Finding
 from migrator.outcome import Outcome
 from migrator.places import ROOTS, open_folder, open_source, parent_of, root_path
 from migrator.request import Request
+from migrator.session import check_same
 from migrator.state import BUILT, PUBLISHED, State
 from migrator.tables import size
 from migrator.units import RootName
@@ -193,6 +194,8 @@ class Look:
     ) -> None:
         """That a plan can be made, and that there is room for it."""
         past = State() if state is None else journals.read(state)
+        if not past.rolled_back:
+            self._try("state", lambda: check_same(self._request, past, database))
         done = {key for key, unit in past.units.items() if unit.step in PUBLISHED}
         built = done | {key for key, unit in past.units.items() if unit.step in BUILT}
         plan = self._try(

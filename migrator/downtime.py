@@ -159,6 +159,11 @@ def _process(use: Use) -> Finding:
         return Finding(
             "shell_inside", "note", shown, f"{message}; this program was started from it"
         )
+    if use.path is None:
+        # It may be anywhere on that file system: a deep tree of somebody else's stops nobody.
+        return Finding(
+            "open_path_unknown", "warning", shown, message, f"see what it works on, {_AGAIN}"
+        )
     return Finding(
         code="open_files",
         severity="blocker",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from itertools import permutations
 from typing import Final
 
 from migrator.errors import Precondition
@@ -47,6 +48,12 @@ def refuse_overlap(request: Request, layout: Layout, in_place: bool) -> None:
             fix="name another folder with --user-data",
         )
     places = {f"--{name}": root_path(request, name) for name in ROOTS}
+    for one, other in permutations(places, 2):
+        if beneath(places[one], places[other]) is not None:
+            raise Precondition(
+                f"{other} {printable(places[other])} is {one} {printable(places[one])}, or in it",
+                fix="name a folder of its own for each root",
+            )
     for option, place in {**places, "--state": request.state}.items():
         path = beneath(request.source, place)
         if path is not None and (not path or (len(path) > 1 and path[0] in _TAKEN)):

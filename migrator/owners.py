@@ -14,6 +14,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
+import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -60,7 +62,13 @@ def _pairs(file: bytes) -> Iterator[tuple[str, str, str]]:
     """Where it stands, the thread and the uid of each pair in the file."""
     name = printable(file)
     try:
-        with open(file, "rb") as stream:
+        # A FIFO would be waited for.
+        fd = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(fd, "rb") as stream:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise Precondition(
+                    f"the owners file {name} is no file", fix="name it with --owners"
+                )
             text = stream.read().decode("utf-8", "surrogateescape").removeprefix("\ufeff")
     except OSError as exc:
         raise Precondition(

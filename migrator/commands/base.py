@@ -28,6 +28,9 @@ LAYOUTS = ("yuxi", "thread-local", "deerflow")
 """The names of `migrator.layouts`, told here since that need not be loaded for a help text."""
 TRANSFERS = ("auto", "link", "reflink", "copy")
 
+JOBS_MAX = 1024
+"""Processes that may be asked for: more than any machine has processors for this."""
+
 STATE = b".gemspace-migration"
 """The folder of the journal, where none is named: beside the user-data root."""
 
@@ -227,7 +230,10 @@ GENERAL: tuple[_Decorator, ...] = (
         help=f"Insist on a layout of the old saves: {', '.join(LAYOUTS)}.",
     ),
     _option(
-        "--jobs", metavar="N", type=click.IntRange(min=1), help="Work in N processes. [processors]"
+        "--jobs",
+        metavar="N",
+        type=click.IntRange(1, JOBS_MAX),
+        help="Work in N processes. [processors]",
     ),
     _option("--json", is_flag=True, is_eager=True, help="Print one JSON document instead of text."),
 )

@@ -119,6 +119,7 @@ class Engine:
         with _translated(self.secret), self._reader.connect() as connection:
             if self.dialect == "postgresql":
                 connection.execute(text("SET TRANSACTION READ ONLY"))
+                connection.execute(text(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}s'"))
             yield self._session(connection)
 
     @contextmanager

@@ -358,7 +358,7 @@ def test_the_status_needs_the_state_folder_alone(
         (("status", *PLACES, "--transfer", "copy"), "No such option '--transfer'"),
         (
             ("plan", *PLACES, "--jobs", "0"),
-            "Invalid value for '--jobs': 0 is not in the range x>=1",
+            "Invalid value for '--jobs': 0 is not in the range 1<=x<=1024",
         ),
         (("plan", *PLACES, "--layout", "x"), "Invalid value for '--layout': 'x' is not one of "),
         (("plan", *PLACES, "a\x1b[2Jb"), "Got unexpected extra argument (a\\x1b[2Jb); "),

@@ -144,10 +144,10 @@ def test_a_sandbox_without_an_engine_is_named_by_its_mount(saves: Path) -> None:
         (
             Use(7, b"python3", None, "open", "source", None),
             (
-                "open_files",
-                "blocker",
+                "open_path_unknown",
+                "warning",
                 "has something in or about the source whose path is too long to show open",
-                "stop it",
+                "see what it works on",
             ),
         ),
         (
